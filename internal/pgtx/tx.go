@@ -1,0 +1,218 @@
+package pgtx
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Options bound a transaction. Zero fields take the defaults.
+type Options struct {
+	Idle      time.Duration // idle_in_transaction_session_timeout, default 5 s
+	Statement time.Duration // statement_timeout, default 10 s
+	Lock      time.Duration // lock_timeout, default 3 s
+	Commit    time.Duration // how long to wait for the answer to COMMIT, default 10 s
+	ReadOnly  bool          // READ ONLY
+	Snapshot  bool          // REPEATABLE READ instead of READ COMMITTED
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.Idle, 5*time.Second)
+	def(&o.Statement, 10*time.Second)
+	def(&o.Lock, 3*time.Second)
+	def(&o.Commit, 10*time.Second)
+	return o
+}
+
+const (
+	beginWrite     = "begin isolation level read committed read write"
+	beginRead      = "begin isolation level read committed read only"
+	beginSnapshot  = "begin isolation level repeatable read read write"
+	beginSnapRead  = "begin isolation level repeatable read read only"
+	setTimeouts    = "select set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true)"
+	rollbackBounds = 5 * time.Second
+)
+
+func (o Options) begin() string {
+	switch {
+	case o.Snapshot && o.ReadOnly:
+		return beginSnapRead
+	case o.Snapshot:
+		return beginSnapshot
+	case o.ReadOnly:
+		return beginRead
+	}
+	return beginWrite
+}
+
+// Tx is one transaction on one pooled connection. It is for one goroutine. Its errors are
+// scrubbed; Rows and Row hand out raw errors until the transaction's end, so Run's
+// callback and every adapter pass them through Scrub.
+type Tx struct {
+	pool *pgxpool.Pool
+	conn *pgxpool.Conn
+	opt  Options
+}
+
+// Begin opens a transaction in one round trip: BEGIN, the local timeouts (so that a stalled
+// process cannot hold locks for ever) and whatever lead queues, with lead's callbacks run.
+// On an error nothing is open.
+func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) (*Tx, error) {
+	o = o.withDefaults()
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, ScrubConnect(err)
+	}
+	t := &Tx{pool: pool, conn: conn, opt: o}
+	b := &pgx.Batch{}
+	b.Queue(o.begin())
+	b.Queue(setTimeouts, millis(o.Idle), millis(o.Statement), millis(o.Lock))
+	if lead != nil {
+		b.QueuedQueries = append(b.QueuedQueries, lead.QueuedQueries...)
+	}
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		t.end(err)
+		return nil, Scrub(err)
+	}
+	return t, nil
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
+
+// Exec runs one statement.
+func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := t.conn.Exec(ctx, sql, args...)
+	return tag, Scrub(err)
+}
+
+// Query runs one query. Pass rows.Err() through Scrub.
+func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := t.conn.Query(ctx, sql, args...)
+	return rows, Scrub(err)
+}
+
+// QueryRow runs one query for one row. Pass Scan's error through Scrub; it is pgx.ErrNoRows where there is none.
+func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return t.conn.QueryRow(ctx, sql, args...)
+}
+
+// Send runs a batch inside the transaction in one round trip, its callbacks included.
+func (t *Tx) Send(ctx context.Context, b *pgx.Batch) error {
+	return Scrub(t.conn.SendBatch(ctx, b).Close())
+}
+
+// Conn is the connection, for what Tx does not offer (CopyFrom, the caller's own prepared
+// statements). It belongs to the transaction and ends with it.
+func (t *Tx) Conn() *pgx.Conn { return t.conn.Conn() }
+
+// Commit sends the last writes and COMMIT in one round trip and returns the transaction's
+// connection. The wait for the answer does not end with ctx, only with its own deadline.
+//
+// Callbacks of b must not be used to veto: COMMIT is already on its way when they run. A
+// callback's own error is returned as UnknownOutcome. A COMMIT that the server answers with
+// ROLLBACK (the transaction had failed) is Rejected: not committed.
+func (t *Tx) Commit(ctx context.Context, b *pgx.Batch) error {
+	conn := t.conn
+	if conn == nil {
+		return &Error{Class: Rejected}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.opt.Commit)
+	defer cancel()
+	all := &pgx.Batch{}
+	if b != nil {
+		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+	}
+	phase := Piped
+	var tag pgconn.CommandTag
+	all.Queue("commit").Fn = func(br pgx.BatchResults) error {
+		phase = Commit
+		var err error
+		tag, err = br.Exec()
+		return err
+	}
+	err := conn.SendBatch(ctx, all).Close()
+	if err == nil && tag.String() != "COMMIT" {
+		t.end(nil)
+		return &Error{Class: Rejected}
+	}
+	t.end(err)
+	if err == nil {
+		return nil
+	}
+	if !IsDriver(err) {
+		return errors.Join(&Error{Class: UnknownOutcome}, err)
+	}
+	return scrubAt(phase, err)
+}
+
+// Rollback ends the transaction and is harmless after Commit.
+func (t *Tx) Rollback() {
+	if t.conn != nil {
+		t.end(errRollback)
+	}
+}
+
+var errRollback = errors.New("rollback")
+
+// end gives the connection back: as it is after a commit, rolled back where the server still
+// answers, else closed so that the pool makes a new one.
+func (t *Tx) end(err error) {
+	conn := t.conn
+	t.conn = nil
+	defer conn.Release()
+	if err == nil || conn.Conn().IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackBounds)
+	defer cancel()
+	if Classify(err) == ReadOnly {
+		// A standby keeps answering; every other connection of the pool leads to the same server.
+		_ = conn.Conn().Close(ctx)
+		t.pool.Reset()
+		return
+	}
+	if conn.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
+	if _, rerr := conn.Exec(ctx, "rollback"); rerr != nil {
+		_ = conn.Conn().Close(ctx)
+	}
+}
+
+// Run runs fn in a transaction and commits it. fn's error rolls back and is returned, driver
+// errors scrubbed, others as they are; a panic rolls back and goes on.
+func Run(ctx context.Context, pool *pgxpool.Pool, o Options, fn func(context.Context, *Tx) error) error {
+	t, err := Begin(ctx, pool, o, nil)
+	if err != nil {
+		return err
+	}
+	defer t.Rollback()
+	if err := fn(ctx, t); err != nil {
+		if Classify(err) == ReadOnly && t.conn != nil {
+			t.end(err)
+		}
+		return Scrub(err)
+	}
+	return t.Commit(ctx, nil)
+}
+
+// Retry calls Run again, a bounded number of times, while the outcome is Retryable.
+func Retry(ctx context.Context, pool *pgxpool.Pool, o Options, fn func(context.Context, *Tx) error) error {
+	const attempts = 5
+	for i := 1; ; i++ {
+		err := Run(ctx, pool, o, fn)
+		if i == attempts || Classify(err) != Retryable || ctx.Err() != nil {
+			return err
+		}
+	}
+}
