@@ -1,0 +1,264 @@
+package governance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// maxIDAhead is how far a caller's permit id may lie ahead of the store's clock.
+const maxIDAhead = 5 * time.Minute
+
+// idLife is how old a caller's permit id may be, whether or not anything was
+// pruned: the ring of permits must never meet an id of its previous round.
+const idLife = 30 * 24 * time.Hour
+
+// admission is one request on its way through a step.
+type admission struct {
+	request     *Request
+	set         *constraintSet
+	owner       Nonce
+	id          PermitID // random bits only until stamped, when minted
+	minted      bool
+	fingerprint Fingerprint
+	incarnation uint64
+
+	record Record // the answer, when err is nil
+	terms  *terms
+	err    error
+}
+
+// admit decides one admission on the sheet: all constraints reserve, or nothing
+// changes. An error that is not about this request alone is a panic: the whole
+// step is then discarded.
+func (s *sheet) admit(a *admission) {
+	if a.err = s.identity(a); a.err != nil {
+		return
+	}
+	if a.err = s.fresh(a.request.Principal); a.err != nil {
+		return
+	}
+	bound := a.request.Bound
+	var binding []Verdict
+	for i := range a.set.list {
+		c := &a.set.list[i]
+		if bound.Free && c.Kind == KindMoney {
+			continue
+		}
+		w, err := s.locked(c)
+		if err != nil {
+			a.err = err
+			return
+		}
+		v, err := w.judge(c, need(c.Kind, bound), s.now)
+		if err != nil {
+			a.err = err
+			return
+		}
+		if v.Reason != 0 {
+			binding = append(binding, v)
+		}
+	}
+	if len(binding) > 0 {
+		a.err = refuse(binding)
+		return
+	}
+	s.reserve(a)
+}
+
+// identity answers a request whose id is already known, before anything else is
+// looked at.
+func (s *sheet) identity(a *admission) error {
+	if a.minted {
+		a.id.stamp(s.now / 1000)
+		return nil
+	}
+	at := a.id.UnixMilli() * 1000
+	switch {
+	case at > s.now+maxIDAhead.Microseconds():
+		return invalid("id", "lies more than 5 minutes ahead of the store's clock")
+	case at < max(s.loaded.Horizon, s.now-idLife.Microseconds()):
+		return ErrPruned
+	}
+	for i := range s.made {
+		if s.made[i].ID == a.id {
+			return answer(&s.made[i], a)
+		}
+	}
+	if i := s.permit(a.id); i >= 0 {
+		return answer(&s.loaded.Permits[i], a)
+	}
+	return nil
+}
+
+// answer says what became of an id. Terms are compared first: a caller with other
+// terms learns nothing of the permit's state.
+func answer(rec *Record, a *admission) error {
+	switch {
+	case rec.Fingerprint != a.fingerprint:
+		return ErrConflict
+	case rec.State == StateOpen:
+		return ErrInFlight
+	}
+	return &TerminalError{ID: rec.ID, State: rec.State}
+}
+
+// fresh compares the definitions that the caller was resolved with to those in force.
+func (s *sheet) fresh(p *keys.Principal) error {
+	err := s.definition(p.KeyID).Check(p, s.now)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, keys.ErrStale):
+		return ErrStale
+	}
+	return &Refusal{Reason: ReasonUnauthenticated}
+}
+
+// locked returns the constraint's current cell, unless another transaction holds it.
+func (s *sheet) locked(c *Constraint) (*cell, error) {
+	i, ok := s.position(c.ID)
+	if !ok {
+		return nil, fmt.Errorf("%w: constraint %s is not in the plan", ErrCorrupt, c.ID)
+	}
+	if !s.current[i].locked {
+		return nil, ErrUnavailable
+	}
+	return s.enter(i, c)
+}
+
+// need is what a request asks of a constraint of the kind.
+func need(k Kind, b Bound) int64 {
+	switch k {
+	case KindTokenRate, KindTokenQuota:
+		return int64(b.Tokens)
+	case KindMoney:
+		return int64(b.Cost)
+	}
+	return 1
+}
+
+// judge is the one place where a constraint says yes or no. It changes nothing.
+func (w *cell) judge(c *Constraint, need, now int64) (Verdict, error) {
+	v := Verdict{Constraint: c, Limit: c.Limit, Need: need}
+	switch c.Kind {
+	case KindRequestRate, KindTokenRate:
+		r, err := w.Bucket.Peek(now, c.rate(), need)
+		if err != nil {
+			return v, err
+		}
+		v.Reserved, v.RetryAfter = r.Debt, r.RetryAfter
+		switch {
+		case r.Never:
+			v.Reason = ReasonNeverFits
+		case !r.OK:
+			v.Reason = ReasonRate
+		}
+	case KindTokenQuota, KindMoney:
+		a := &w.Account
+		v.Window = w.window
+		v.Consumed, v.Uncertain, v.Reserved, v.Granted, v.Frozen = a.Consumed, a.Uncertain, a.Reserved, a.Granted, a.Frozen
+		r := a.Check(c.Limit, need)
+		switch {
+		case r.Frozen:
+			v.Reason = ReasonFrozen
+		case r.Never:
+			v.Reason = ReasonNeverFits
+		case r.Pending:
+			v.Reason, v.RetryAfter = ReasonReserved, reservedWait
+		case !r.OK && c.Kind == KindMoney:
+			v.Reason = ReasonMoney
+		case !r.OK:
+			v.Reason, v.RetryAfter = ReasonQuota, micros(w.window.End-now)
+		}
+	case KindConcurrency:
+		used, free := w.Slots.used(now)
+		v.Reserved = used
+		switch {
+		case need > c.Limit:
+			v.Reason = ReasonNeverFits
+		case used+need > c.Limit:
+			v.Reason, v.RetryAfter = ReasonConcurrency, micros(free-now)
+		}
+	}
+	return v, nil
+}
+
+func micros(n int64) time.Duration {
+	return time.Duration(min(n, int64(1<<63-1)/1000)) * time.Microsecond
+}
+
+// reserve takes what judge found to fit. It cannot fail; if it does, the code is
+// wrong and nothing of the step may be written.
+func (s *sheet) reserve(a *admission) {
+	index, t := s.share(a)
+	var segments []segment
+	for i := range t.holds {
+		h := &t.holds[i]
+		c := a.set.find(h.constraint)
+		position, _ := s.position(h.constraint)
+		w := &s.current[position]
+		amount := need(h.kind, a.request.Bound)
+		switch h.kind {
+		case KindRequestRate, KindTokenRate:
+			seq, v, err := w.Bucket.Admit(s.now, c.rate(), amount)
+			if err != nil || !v.OK {
+				panic(fmt.Sprintf("governance: a bucket refused what it had accepted: %v", err))
+			}
+			segments = append(segments, segment{i, seq, amount})
+		case KindTokenQuota, KindMoney:
+			account, err := w.Account.Reserve(c.Limit, amount)
+			if err != nil {
+				panic(fmt.Sprintf("governance: an account refused what it had accepted: %v", err))
+			}
+			w.Account, w.entry = account, true
+		case KindConcurrency:
+			w.Slots.acquire(a.incarnation, s.now)
+		}
+		w.dirty = true
+	}
+	rec := Record{
+		ID: a.id, Batch: s.plan.Batch, TermsIndex: index, Owner: a.owner, Fingerprint: a.fingerprint,
+		At: s.now, State: StateOpen, Version: 1,
+		Tokens: int64(a.request.Bound.Tokens), Cost: int64(a.request.Bound.Cost),
+		Segments: appendSegments(nil, segments),
+	}
+	if a.request.Bound.Free {
+		rec.Flags |= FlagFree
+	}
+	s.made = append(s.made, rec)
+	a.record, a.terms = rec, t
+}
+
+// share returns the terms that the request captures, stored once for all equal
+// requests of the batch.
+func (s *sheet) share(a *admission) (int, *terms) {
+	r := a.request
+	for i := range s.terms {
+		h := &s.terms[i]
+		if h.set == a.set && h.model == r.Model && h.region == r.Region && h.guardrail == r.Guardrail && h.free == r.Bound.Free && bytes.Equal(h.price, r.Price) {
+			return i, h.terms
+		}
+	}
+	p := r.Principal
+	t := &terms{
+		keyID: p.KeyID, teamID: p.TeamID, user: p.User, model: r.Model, region: r.Region, guardrail: r.Guardrail,
+		price: bytes.Clone(r.Price), holds: make([]hold, 0, len(a.set.list)),
+	}
+	for i := range a.set.list {
+		c := &a.set.list[i]
+		if r.Bound.Free && c.Kind == KindMoney {
+			continue
+		}
+		position, _ := s.position(c.ID)
+		t.holds = append(t.holds, hold{constraint: c.ID, kind: c.Kind, window: s.current[position].window})
+		if c.Kind == KindConcurrency {
+			t.incarnation = a.incarnation
+		}
+	}
+	s.terms = append(s.terms, sharedTerms{a.set, r.Model, r.Region, r.Guardrail, t.price, r.Bound.Free, t})
+	return len(s.terms) - 1, t
+}

@@ -1,0 +1,235 @@
+package governancemem
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// Options tune the adapter. Nil and zero fields are the defaults.
+type Options struct {
+	// Now is the adapter's clock. Default time.Now.
+	Now func() time.Time
+	// Format is how tokens look. The zero value is the library's own.
+	Format keys.Format
+}
+
+// DB is a database in memory: keys and counters in one place.
+type DB struct {
+	Keys  *Keys
+	Store *Store
+}
+
+var (
+	_ governance.Backend = (*DB)(nil)
+	_ governance.Store   = (*Store)(nil)
+	_ keys.Store         = (*Keys)(nil)
+)
+
+// New returns an empty database. Errors: keys.ErrInvalid for an unusable format.
+func New(o *Options) (*DB, error) {
+	var options Options
+	if o != nil {
+		options = *o
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	if err := options.Format.Validate(); err != nil {
+		return nil, err
+	}
+	d := &data{
+		now: options.Now, format: options.Format,
+		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{},
+		windows: map[governance.ConstraintID]quota.Window{}, cells: map[governance.AccountKey]governance.Cell{},
+		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
+	}
+	return &DB{Keys: &Keys{d}, Store: &Store{d}}, nil
+}
+
+// Backend is what governance.New takes.
+func (db *DB) Backend() governance.Stores {
+	return governance.Stores{Keys: db.Keys, Store: db.Store}
+}
+
+// data is everything, under one mutex: the serial writer is the edit barrier.
+type data struct {
+	mu     sync.Mutex
+	now    func() time.Time
+	format keys.Format
+
+	teams   map[string]keys.Team
+	keys    map[string]keys.Key
+	secrets map[keys.Hash]keys.Secret
+
+	windows map[governance.ConstraintID]quota.Window
+	cells   map[governance.AccountKey]governance.Cell
+	permits map[governance.PermitID]*governance.Record
+	entries map[governance.AccountKey][][]governance.PermitID // by entry number, from 1
+	notes   []governance.Note
+}
+
+// Store keeps the counters.
+type Store struct{ d *data }
+
+// Step implements governance.Store.
+func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	ch := decide(s.d.load(plan, true))
+	if ch.Empty() {
+		return nil
+	}
+	return s.d.apply(ch)
+}
+
+// View implements governance.Store.
+func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Loaded, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.d.load(plan, false), nil
+}
+
+func (d *data) load(plan *governance.Plan, locked bool) *governance.Loaded {
+	l := &governance.Loaded{Now: d.now().UnixMicro()}
+	l.Current = make([]governance.Current, len(plan.Constraints))
+	for i, id := range plan.Constraints {
+		window := d.windows[id]
+		l.Current[i] = governance.Current{Locked: locked, Window: window}
+		l.Current[i].Cell = d.cell(governance.AccountKey{Constraint: id, WindowStart: window.Start})
+	}
+	if len(plan.Accounts) > 0 {
+		l.Accounts = make([]governance.Cell, len(plan.Accounts))
+		for i, key := range plan.Accounts {
+			l.Accounts[i] = d.cell(key)
+		}
+	}
+	l.Definitions = make([]keys.Definition, len(plan.Keys))
+	for i, id := range plan.Keys {
+		if key, ok := d.keys[id]; ok {
+			l.Definitions[i] = keys.DefinitionOf(key, d.teams[key.TeamID])
+		}
+	}
+	if len(plan.Permits) > 0 {
+		l.Permits = make([]governance.Record, len(plan.Permits))
+		for i, id := range plan.Permits {
+			if rec := d.permits[id]; rec != nil {
+				l.Permits[i] = *rec
+			}
+		}
+	}
+	if q := plan.Entries; q != nil {
+		list := d.entries[q.Account]
+		end := min(q.After+int64(q.Limit), int64(len(list)))
+		l.EntriesRead = q.After
+		for n := q.After; n < end; n++ {
+			for _, id := range list[n] {
+				l.Entries = append(l.Entries, *d.permits[id])
+			}
+			l.EntriesRead = n + 1
+		}
+	}
+	return l
+}
+
+// cell returns a copy that decide may change.
+func (d *data) cell(key governance.AccountKey) governance.Cell {
+	c := d.cells[key]
+	c.Bucket = c.Bucket.Clone()
+	c.Slots = c.Slots.Clone()
+	return c
+}
+
+// apply writes all or nothing: what can fail is checked first.
+func (d *data) apply(ch *governance.Changes) error {
+	if b := ch.Batch; b != nil {
+		for i := range b.Permits {
+			if d.permits[b.Permits[i].ID] != nil {
+				return governance.ErrRetry
+			}
+		}
+	}
+	for i := range ch.Permits {
+		if old := d.permits[ch.Permits[i].ID]; old == nil || old.Version+1 != ch.Permits[i].Version {
+			return governance.ErrRetry
+		}
+	}
+	for _, w := range ch.Windows {
+		d.windows[w.Constraint] = w.Window
+	}
+	for _, c := range ch.Cells {
+		d.cells[c.Key] = c
+	}
+	if b := ch.Batch; b != nil {
+		ids := make([]governance.PermitID, len(b.Permits))
+		for i := range b.Permits {
+			rec := b.Permits[i]
+			rec.Terms = b.Terms[rec.TermsIndex]
+			d.permits[rec.ID] = &rec
+			ids[i] = rec.ID
+		}
+		for _, e := range b.Entries {
+			d.entries[e.Account] = append(d.entries[e.Account], ids)
+		}
+	}
+	for i := range ch.Permits {
+		rec := ch.Permits[i]
+		d.permits[rec.ID] = &rec
+	}
+	d.notes = append(d.notes, ch.Notes...)
+	return nil
+}
+
+// Permits implements governance.Store.
+func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) ([]governance.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	var list []governance.Record
+	for id, rec := range s.d.permits {
+		if bytes.Compare(id[:], q.After[:]) > 0 && q.Matches(rec) {
+			list = append(list, *rec)
+		}
+	}
+	slices.SortFunc(list, func(a, b governance.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	return list[:min(len(list), q.Limit)], nil
+}
+
+// Accounts implements governance.Store.
+func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]governance.Cell, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	var list []governance.Cell
+	for key, c := range s.d.cells {
+		if q.Matches(&c) && key.Compare(q.After) > 0 {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b governance.Cell) int { return a.Key.Compare(b.Key) })
+	return list[:min(len(list), q.Limit)], nil
+}
+
+// Notes returns what operators did, oldest first.
+func (s *Store) Notes() []governance.Note {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return slices.Clone(s.d.notes)
+}

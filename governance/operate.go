@@ -1,0 +1,226 @@
+package governance
+
+import (
+	"context"
+	"fmt"
+)
+
+// Evidence is an operator's finding about a permit.
+type Evidence struct {
+	ID      PermitID
+	Outcome Outcome // Used(...) or NotSent()
+	Actor   string  // who decided; recorded
+	Reason  string  // why; recorded
+}
+
+// Resolve closes a permit that is open or uncertain with what an operator found
+// out. What its accounts held is corrected and the finding is recorded with its
+// reason.
+//
+// Retry: the same finding again is a no-op.
+// Errors: ErrInvalid, ErrNotFound, ErrConflict (resolved otherwise), ErrTerminal
+// (nothing is held any more), ErrUnavailable, ErrUnknownOutcome.
+//
+// Source: design "Holds and audit".
+func (g *Governor) Resolve(ctx context.Context, e Evidence) (*Hold, error) {
+	if err := validOperator(e.Actor, e.Reason); err != nil {
+		return nil, err
+	}
+	if err := e.Outcome.validate(); err != nil {
+		return nil, err
+	}
+	if !e.Outcome.Unsent && (e.Outcome.Tokens.Certainty != Known || e.Outcome.Cost.Certainty != Known) {
+		return nil, invalid("outcome", "must be known in tokens and cost, or not sent")
+	}
+	rec, t, err := g.find(ctx, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	task := &resolution{id: rec.ID, terms: t, evidence: e.Outcome, note: Note{Actor: e.Actor, Reason: e.Reason}}
+	if err := g.run(ctx, task); err != nil {
+		return nil, err
+	}
+	h := task.record.hold(t)
+	return &h, nil
+}
+
+// find loads one permit by its id.
+func (g *Governor) find(ctx context.Context, id PermitID) (*Record, *terms, error) {
+	if !id.Valid() {
+		return nil, nil, invalid("id", "must be a version 7 UUID")
+	}
+	loaded, err := g.store.View(ctx, &Plan{Permits: []PermitID{id}})
+	if err != nil {
+		return nil, nil, err
+	}
+	if loaded.Permits[0].State == 0 {
+		if id.UnixMilli()*1000 < loaded.Horizon {
+			return nil, nil, ErrPruned
+		}
+		return nil, nil, ErrNotFound
+	}
+	t, err := decodeTerms(loaded.Permits[0].Terms)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &loaded.Permits[0], t, nil
+}
+
+func validOperator(actor, reason string) error {
+	if actor == "" {
+		return invalid("actor", "is missing: say who decides")
+	}
+	if reason == "" {
+		return invalid("reason", "is missing: say why, it is recorded")
+	}
+	if err := validName("actor", actor); err != nil {
+		return err
+	}
+	return validName("reason", reason)
+}
+
+// Release asks to let a frozen account admit again.
+type Release struct {
+	Account AccountKey
+	Actor   string
+	Reason  string
+}
+
+// Unfreeze lets an account admit again that was frozen by an impossible report.
+// Permits that reported it stay listed until they are resolved.
+//
+// Retry: safe. Errors: ErrInvalid, ErrNotFound, ErrUnavailable, ErrUnknownOutcome.
+func (g *Governor) Unfreeze(ctx context.Context, r Release) error {
+	if err := validOperator(r.Actor, r.Reason); err != nil {
+		return err
+	}
+	return g.run(ctx, &unfreezing{account: r.Account, note: Note{Actor: r.Actor, Reason: r.Reason}})
+}
+
+// FrozenAccounts lists frozen accounts, in the order of their keys, behind after.
+// Errors: ErrInvalid, ErrUnavailable, ErrCorrupt.
+func (g *Governor) FrozenAccounts(ctx context.Context, after AccountKey, limit int) ([]Cell, error) {
+	if limit < 1 || limit > 1000 {
+		return nil, invalid("limit", "must be between 1 and 1000")
+	}
+	return g.store.Accounts(ctx, AccountQuery{After: after, Limit: limit, Frozen: true})
+}
+
+// Verification is the result of Verify.
+type Verification struct {
+	Accounts    int64
+	Permits     int64 // reservations that were added up, one per permit and account
+	Differences []Difference
+}
+
+// verifyPage is how many batches are added up between two looks at the store.
+const verifyPage = 500
+
+// Verify recomputes every account from its permits and compares. Permits that can
+// no longer change are added up without any lock; the rest, and the comparison,
+// are done under the account's own lock. A healthy store has no difference.
+//
+// Concurrency: safe while admissions go on.
+// Errors: ErrUnavailable, ErrUnknownOutcome, ErrCorrupt, ErrClosed.
+//
+// Source: design "Holds and audit".
+func (g *Governor) Verify(ctx context.Context) (*Verification, error) {
+	v := &Verification{}
+	var after AccountKey
+	for {
+		cells, err := g.store.Accounts(ctx, AccountQuery{After: after, Limit: 500})
+		if err != nil {
+			return nil, err
+		}
+		for i := range cells {
+			after = cells[i].Key
+			if err := g.verify(ctx, &cells[i], v); err != nil {
+				return nil, fmt.Errorf("account %s at %d: %w", after.Constraint, after.WindowStart, err)
+			}
+		}
+		if len(cells) < 500 {
+			return v, nil
+		}
+	}
+}
+
+func (g *Governor) verify(ctx context.Context, c *Cell, v *Verification) error {
+	task := &audit{account: c.Key, kind: c.Kind, base: tally{account: c.Key}}
+	for {
+		loaded, err := g.store.View(ctx, &Plan{Entries: &EntryQuery{Account: c.Key, After: task.read, Limit: verifyPage}})
+		if err != nil {
+			return err
+		}
+		for i := range loaded.Entries {
+			rec := &loaded.Entries[i]
+			if !rec.final() {
+				task.pending = append(task.pending, rec.ID)
+				continue
+			}
+			if err := task.base.include(rec, c.Kind); err != nil {
+				return err
+			}
+		}
+		done := loaded.EntriesRead-task.read < verifyPage
+		task.read = max(task.read, loaded.EntriesRead)
+		if done {
+			break
+		}
+	}
+	if err := g.alone(ctx, task); err != nil {
+		return err
+	}
+	v.Accounts++
+	v.Permits += task.permits
+	if task.difference != nil {
+		v.Differences = append(v.Differences, *task.difference)
+	}
+	return nil
+}
+
+func (o *audit) plan(p *planner) {
+	p.constraints = append(p.constraints, o.account.Constraint)
+	p.accounts = append(p.accounts, o.account)
+	p.permits = append(p.permits, o.pending...)
+	p.entries = &EntryQuery{Account: o.account, After: o.read, Limit: 1 << 30}
+}
+func (o *audit) decide(s *sheet)     { s.audit(o) }
+func (o *audit) fail(err error)      { o.err = err }
+func (o *audit) failed() error       { return o.err }
+func (o *audit) subject() string     { return "" }
+func (o *audit) patient() bool       { return true }
+func (o *audit) abandoned(*Governor) {}
+
+// alone runs a task in a transaction of its own: an audit adds up what was
+// loaded, which must be loaded for it.
+func (g *Governor) alone(ctx context.Context, t task) error {
+	if g.isClosed() {
+		return ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.options.StepTimeout)
+	defer cancel()
+	g.transact(ctx, []task{t})
+	return t.failed()
+}
+
+func (o *resolution) plan(p *planner) {
+	p.holds(o.terms)
+	p.permits = append(p.permits, o.id)
+}
+func (o *resolution) decide(s *sheet)     { s.resolve(o) }
+func (o *resolution) fail(err error)      { o.err = err }
+func (o *resolution) failed() error       { return o.err }
+func (o *resolution) subject() string     { return o.terms.teamID }
+func (o *resolution) patient() bool       { return true }
+func (o *resolution) abandoned(*Governor) {}
+
+func (o *unfreezing) plan(p *planner) {
+	p.constraints = append(p.constraints, o.account.Constraint)
+	p.accounts = append(p.accounts, o.account)
+}
+func (o *unfreezing) decide(s *sheet)     { s.unfreeze(o) }
+func (o *unfreezing) fail(err error)      { o.err = err }
+func (o *unfreezing) failed() error       { return o.err }
+func (o *unfreezing) subject() string     { return "unfreeze" }
+func (o *unfreezing) patient() bool       { return true }
+func (o *unfreezing) abandoned(*Governor) {}

@@ -1,0 +1,171 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Permit is the right to make one provider attempt. Whoever holds it must end it
+// with Settle or Cancel, in every case; Do does that by itself.
+//
+// Concurrency: safe for concurrent use.
+type Permit struct {
+	g         *Governor
+	owner     Nonce
+	terms     *terms
+	principal *keys.Principal
+
+	mu     sync.Mutex
+	record Record
+	slots  map[ConstraintID]uint64 // incarnations of slots that were lost and had again; zero: not had
+}
+
+func (g *Governor) permit(a *admission) *Permit {
+	p := &Permit{g: g, owner: a.owner, terms: a.terms, principal: a.request.Principal, record: a.record}
+	if p.terms.incarnation != 0 {
+		g.slots.track(p, a.set)
+	}
+	return p
+}
+
+// ID returns the permit's id.
+func (p *Permit) ID() PermitID { return p.record.ID }
+
+// Price returns the price row that was captured at admission. It must not be changed.
+func (p *Permit) Price() []byte { return p.terms.price }
+
+// Model returns the model that was admitted.
+func (p *Permit) Model() string { return p.terms.model }
+
+// Bound returns what is reserved now.
+func (p *Permit) Bound() Bound {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.record.bound()
+}
+
+// Settle records how the attempt ended, exactly once. What is known and complete
+// releases only the proven unused; what is unknown keeps the bound as uncertain;
+// more than the bound is an overrun, recorded in full; what is impossible freezes
+// the accounts. It uses what the permit captured, whatever was edited since.
+//
+// Retry: an exact repetition is a no-op. When the store fails, the Governor goes
+// on trying by itself until it is closed.
+// Errors: *SettleError (wraps ErrUnavailable or ErrUnknownOutcome), ErrInvalid,
+// ErrConflict (another outcome was recorded), ErrTerminal (an operator resolved it).
+//
+// Source: ADR-046 "Global admission and accounting", design "Settlement".
+func (p *Permit) Settle(ctx context.Context, o Outcome) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	task := &settlement{id: p.record.ID, owner: p.owner, terms: p.terms, slots: p.slots, outcome: o, team: p.terms.teamID}
+	p.mu.Unlock()
+	err := p.g.run(ctx, task)
+	if err == nil || errors.Is(err, ErrTerminal) || errors.Is(err, ErrConflict) {
+		p.g.slots.forget(p)
+		return err
+	}
+	if task.hopeless(err) {
+		return err
+	}
+	p.g.slots.forget(p)
+	p.g.backlog.add(&settlement{id: task.id, owner: task.owner, terms: task.terms, slots: task.slots, outcome: o, team: task.team})
+	return &SettleError{ID: task.id, Err: err}
+}
+
+// Cancel returns everything: it is Settle with NotSent, for an attempt that
+// provably used nothing.
+func (p *Permit) Cancel(ctx context.Context) error { return p.Settle(ctx, NotSent()) }
+
+// Raise makes the bound larger, in the windows captured at admission and under
+// the limits in force now. It is absolute and monotone: a bound that was reached
+// already is a no-op. It is refused once the key is revoked or expired.
+//
+// Retry: safe with the same bound.
+// Errors: *Refusal (nothing changed), ErrInvalid, ErrTerminal, ErrStale,
+// ErrUnavailable, ErrUnknownOutcome (repeat it).
+//
+// Source: design "Settlement".
+func (p *Permit) Raise(ctx context.Context, to Bound) error {
+	if err := to.validate(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	principal := p.principal
+	p.mu.Unlock()
+	for again := false; ; again = true {
+		task := &raising{id: p.ID(), owner: p.owner, terms: p.terms, set: p.g.sets.of(principal), principal: principal, to: to}
+		err := p.g.run(ctx, task)
+		if errors.Is(err, ErrStale) && !again {
+			if principal, err = p.g.reload.principal(ctx, p.g, principal); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if task.record.Version > p.record.Version {
+			p.record = task.record
+		}
+		p.principal = principal
+		return nil
+	}
+}
+
+// Renew keeps the permit's concurrency slot for another 60 s. The Governor does
+// so by itself for as long as it runs; a caller needs it only to learn whether
+// the slot is still there.
+//
+// Errors: ErrNoSlot (the work may go on without), ErrUnavailable, ErrUnknownOutcome.
+func (p *Permit) Renew(ctx context.Context) error {
+	if p.terms.incarnation == 0 {
+		return nil
+	}
+	if err := p.g.slots.renewAll(ctx, p.terms); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, incarnation := range p.slots {
+		if incarnation == 0 {
+			return ErrNoSlot
+		}
+	}
+	return nil
+}
+
+func (o *settlement) plan(p *planner) {
+	p.holds(o.terms)
+	p.permits = append(p.permits, o.id)
+}
+func (o *settlement) decide(s *sheet)     { s.settle(o) }
+func (o *settlement) fail(err error)      { o.err = err }
+func (o *settlement) failed() error       { return o.err }
+func (o *settlement) subject() string     { return o.team }
+func (o *settlement) patient() bool       { return true }
+func (o *settlement) abandoned(*Governor) {} // it was recorded, which is what was asked
+
+// hopeless reports whether trying again cannot help.
+func (o *settlement) hopeless(err error) bool {
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrConflict) || errors.Is(err, ErrTerminal)
+}
+
+func (o *raising) plan(p *planner) {
+	p.holds(o.terms)
+	p.permits = append(p.permits, o.id)
+	p.keys = append(p.keys, o.principal.KeyID)
+}
+func (o *raising) decide(s *sheet)     { s.raise(o) }
+func (o *raising) fail(err error)      { o.err = err }
+func (o *raising) failed() error       { return o.err }
+func (o *raising) subject() string     { return o.terms.teamID }
+func (o *raising) patient() bool       { return false }
+func (o *raising) abandoned(*Governor) {} // the larger bound is settled with the permit

@@ -1,0 +1,130 @@
+package governance
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// Reason says why a request was refused.
+type Reason uint8
+
+// The reasons. When several constraints bind, the earliest in this order is
+// reported first.
+const (
+	ReasonUnauthenticated Reason = iota + 1 // the key is unknown, revoked or expired
+	ReasonModel                             // the model is not allowed
+	ReasonRegion                            // the region is not allowed
+	ReasonGated                             // a mandatory rule cannot be enforced here
+	ReasonFrozen                            // an account is frozen until an operator looked at it
+	ReasonNeverFits                         // the request is larger than the limit itself
+	ReasonMoney                             // consumed, uncertain and granted money leave too little
+	ReasonQuota                             // too few tokens are left in the window
+	ReasonRate                              // too many requests or tokens per minute
+	ReasonConcurrency                       // too many permits at the same time
+	ReasonReserved                          // only pending reservations are in the way
+	ReasonQueueFull                         // too many requests wait for a decision
+)
+
+var reasonNames = [...]string{
+	ReasonUnauthenticated: "unauthenticated", ReasonModel: "model", ReasonRegion: "region", ReasonGated: "gated",
+	ReasonFrozen: "frozen", ReasonNeverFits: "never_fits", ReasonMoney: "money", ReasonQuota: "quota",
+	ReasonRate: "rate", ReasonConcurrency: "concurrency", ReasonReserved: "reserved", ReasonQueueFull: "queue_full",
+}
+
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) && r > 0 {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// MarshalText writes the reason's name.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// reservedWait is the nominal wait when only pending reservations are in the way:
+// they may be returned at any moment, and nothing says when.
+const reservedWait = time.Second
+
+// Verdict is one constraint's answer to one request.
+//
+// Units: by the constraint's kind: requests, tokens, microUSD or permits. For a
+// rate, Reserved is what the bucket holds, rounded up.
+type Verdict struct {
+	Constraint *Constraint
+	Window     quota.Window // of an account; zero otherwise
+	Limit      int64
+	Need       int64
+	Consumed   int64
+	Uncertain  int64
+	Reserved   int64
+	Granted    int64
+	Frozen     bool
+	Reason     Reason        // zero: the constraint has room
+	RetryAfter time.Duration // when it may fit, by the clock alone; zero when unknown or never
+}
+
+// Remaining is what could still be reserved, never below zero.
+func (v *Verdict) Remaining() int64 {
+	left := v.Limit - v.Consumed - v.Uncertain - v.Reserved - v.Granted
+	return max(left, 0)
+}
+
+// Refusal is the answer to a request that was not admitted: nothing was changed
+// anywhere, and the request's id is not remembered.
+//
+// The embedded Verdict is that of the constraint which decided; All lists every
+// constraint that had no room. Constraint is nil when no constraint decided.
+//
+// Source: design "Refusals".
+type Refusal struct {
+	Reason     Reason
+	Verdict    Verdict
+	All        []Verdict
+	RetryAfter time.Duration // the longest over all retryable constraints that bind; zero: none known
+	Retryable  bool          // whether trying again later can help
+}
+
+func (r *Refusal) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "governance: refused (%s)", r.Reason)
+	if c := r.Verdict.Constraint; c != nil {
+		v := &r.Verdict
+		fmt.Fprintf(&b, ": %s of %s %s: limit %d, need %d, consumed %d, uncertain %d, reserved %d, granted %d",
+			c.Rule, c.Scope, c.Subject, v.Limit, v.Need, v.Consumed, v.Uncertain, v.Reserved, v.Granted)
+	}
+	if r.Retryable && r.RetryAfter > 0 {
+		fmt.Fprintf(&b, "; retry after %s", r.RetryAfter)
+	}
+	return b.String()
+}
+
+// retryable says whether waiting can help, by reason.
+func (r Reason) retryable() bool {
+	switch r {
+	case ReasonQuota, ReasonRate, ReasonConcurrency, ReasonReserved, ReasonQueueFull:
+		return true
+	}
+	return false
+}
+
+// refuse combines the verdicts that bind into one refusal.
+func refuse(binding []Verdict) *Refusal {
+	first := 0
+	for i := range binding {
+		a, b := &binding[i], &binding[first]
+		if a.Reason < b.Reason || (a.Reason == b.Reason && a.RetryAfter > b.RetryAfter) {
+			first = i
+		}
+	}
+	r := &Refusal{Reason: binding[first].Reason, Verdict: binding[first], All: binding}
+	r.Retryable = r.Reason.retryable()
+	if r.Retryable {
+		for i := range binding {
+			r.RetryAfter = max(r.RetryAfter, binding[i].RetryAfter)
+		}
+	}
+	return r
+}

@@ -1,0 +1,208 @@
+package governance
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// Usage returns how full every constraint of the principal is.
+//
+// Time: the store's clock. Concurrency: a consistent read without locks.
+// Errors: ErrInvalid, ErrUnavailable, ErrCorrupt, ErrClosed.
+func (g *Governor) Usage(ctx context.Context, p *keys.Principal) ([]Verdict, error) {
+	if p == nil {
+		return nil, invalid("principal", "is missing; resolve the caller's key first")
+	}
+	verdicts, _, err := g.look(ctx, p, Bound{})
+	return verdicts, err
+}
+
+// Explanation is the answer to a dry run.
+type Explanation struct {
+	Admitted bool     // whether the request would be admitted now
+	Refusal  *Refusal // why not
+	Verdicts []Verdict
+	Now      int64 // µs since the Unix epoch, the store's clock
+}
+
+// Explain decides like Admit and reserves nothing. It returns every constraint
+// with its limit, what is consumed, uncertain, reserved and granted, and when the
+// request would fit.
+//
+// Errors: ErrInvalid, ErrStale, ErrUnavailable, ErrCorrupt, ErrClosed. A refusal is
+// not an error here.
+//
+// Source: design "Holds and audit".
+func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	e := &Explanation{}
+	if e.Refusal = r.permitted(); e.Refusal != nil {
+		return e, nil
+	}
+	verdicts, loaded, err := g.look(ctx, r.Principal, r.Bound)
+	if err != nil {
+		return nil, err
+	}
+	e.Now, e.Verdicts = loaded.Now, verdicts
+	s := &sheet{plan: &Plan{Keys: []string{r.Principal.KeyID}}, loaded: loaded, now: loaded.Now}
+	switch err := s.fresh(r.Principal).(type) {
+	case nil:
+	case *Refusal:
+		e.Refusal = err
+		return e, nil
+	default:
+		return nil, err
+	}
+	var binding []Verdict
+	for i := range verdicts {
+		if v := &verdicts[i]; v.Reason != 0 && (!r.Bound.Free || v.Constraint.Kind != KindMoney) {
+			binding = append(binding, *v)
+		}
+	}
+	if len(binding) > 0 {
+		e.Refusal = refuse(binding)
+	}
+	e.Admitted = e.Refusal == nil
+	return e, nil
+}
+
+// look judges a bound against every constraint of the principal, without locks.
+func (g *Governor) look(ctx context.Context, p *keys.Principal, b Bound) ([]Verdict, *Loaded, error) {
+	if g.isClosed() {
+		return nil, nil, ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.options.StepTimeout)
+	defer cancel()
+	set := g.sets.of(p)
+	plan := &Plan{Constraints: set.ids, Keys: []string{p.KeyID}}
+	loaded, err := g.store.View(ctx, plan)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := newSheet(plan, loaded)
+	verdicts := make([]Verdict, 0, len(set.list))
+	for i := range set.list {
+		c := &set.list[i]
+		w, err := s.enter(i, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		v, err := w.judge(c, need(c.Kind, b), s.now)
+		if err != nil {
+			return nil, nil, err
+		}
+		verdicts = append(verdicts, v)
+	}
+	slices.SortStableFunc(verdicts, func(a, b Verdict) int {
+		if a.Constraint.Scope != b.Constraint.Scope {
+			return int(a.Constraint.Scope) - int(b.Constraint.Scope)
+		}
+		if a.Constraint.Kind != b.Constraint.Kind {
+			return int(a.Constraint.Kind) - int(b.Constraint.Kind)
+		}
+		return int(a.Constraint.Calendar.Period) - int(b.Constraint.Calendar.Period)
+	})
+	return verdicts, loaded, nil
+}
+
+// Hold is a permit that still holds something, with who, what and how much.
+type Hold struct {
+	ID       PermitID
+	State    State
+	Flags    Flags
+	KeyID    string
+	TeamID   string
+	User     string
+	Model    string
+	At       int64 // µs since the Unix epoch, when admitted
+	EndedAt  int64 // µs; zero while open
+	Bound    Bound
+	Observed Bound // what was seen of an uncertain attempt; never charged by itself
+	Accounts []AccountKey
+	Price    []byte
+}
+
+// HoldQuery selects holds. Zero fields select all of them.
+type HoldQuery struct {
+	After PermitID // continue behind this id
+	Limit int      // at most so many, default 100, at most 1000
+	Team  string
+	Key   string
+	Open  bool // only open permits, not the uncertain and frozen ones
+}
+
+// Holds lists permits that are open, uncertain or invalid, oldest first. A page
+// that is shorter than the limit is the last one.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrCorrupt.
+func (g *Governor) Holds(ctx context.Context, q HoldQuery) ([]Hold, error) {
+	if q.Limit == 0 {
+		q.Limit = 100
+	}
+	if q.Limit < 1 || q.Limit > 1000 {
+		return nil, invalid("limit", "must be between 1 and 1000")
+	}
+	query := PermitQuery{After: q.After, Limit: 1000, States: []State{StateOpen}}
+	if !q.Open {
+		query.Flags = FlagTokensUncertain | FlagCostUncertain | FlagInvalid
+	}
+	var holds []Hold
+	for {
+		records, err := g.store.Permits(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for i := range records {
+			rec := &records[i]
+			query.After = rec.ID
+			t, err := decodeTerms(rec.Terms)
+			if err != nil {
+				return nil, err
+			}
+			if (q.Team != "" && t.teamID != q.Team) || (q.Key != "" && t.keyID != q.Key) || rec.final() {
+				continue
+			}
+			holds = append(holds, rec.hold(t))
+			if len(holds) == q.Limit {
+				return holds, nil
+			}
+		}
+		if len(records) < query.Limit {
+			return holds, nil
+		}
+	}
+}
+
+func (rec *Record) hold(t *terms) Hold {
+	h := Hold{
+		ID: rec.ID, State: rec.State, Flags: rec.Flags, KeyID: t.keyID, TeamID: t.teamID, User: t.user, Model: t.model,
+		At: rec.At, EndedAt: rec.EndedAt, Bound: rec.bound(), Price: t.price,
+	}
+	if rec.Outcome.Tokens.Certainty == Uncertain {
+		h.Observed.Tokens = amount.Tokens(rec.Outcome.Tokens.Value)
+	}
+	if rec.Outcome.Cost.Certainty == Uncertain {
+		h.Observed.Cost = amount.MicroUSD(rec.Outcome.Cost.Value)
+	}
+	for i := range t.holds {
+		if t.holds[i].kind.isAccount() {
+			h.Accounts = append(h.Accounts, t.holds[i].account())
+		}
+	}
+	return h
+}
+
+// ResetsAt is the end of the window, in µs since the Unix epoch; false for a
+// constraint without a calendar.
+func (v *Verdict) ResetsAt() (micros int64, ok bool) {
+	if v.Window == (quota.Window{}) {
+		return 0, false
+	}
+	return v.Window.End, true
+}

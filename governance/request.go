@@ -1,0 +1,127 @@
+package governance
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Bound is the most that one provider attempt may use.
+//
+// Units: provider tokens; microUSD, rounded up.
+type Bound struct {
+	Tokens amount.Tokens
+	Cost   amount.MicroUSD
+	Free   bool // the model is explicitly free: money is not governed, rates and quotas are; Cost must be zero
+}
+
+// Largest values that a request may name.
+const (
+	MaxTokens     amount.Tokens   = 1_000_000_000_000
+	MaxCost       amount.MicroUSD = 1_000_000_000_000_000
+	MaxPriceBytes                 = 1024
+	MaxNameBytes                  = 256
+)
+
+// Request asks to govern one provider attempt.
+type Request struct {
+	// ID is optional. When the caller brings one, a repeated call finds what became
+	// of the first. Its time must not lie more than 5 minutes ahead of the store's
+	// clock nor before the prune horizon.
+	ID PermitID
+	// Principal is who is calling, as keys.Store.Resolve returned it.
+	Principal *keys.Principal
+	// Model, Region and Guardrail are what routing selected on behalf of the
+	// principal. If an edit changed what they may be, the request is refused.
+	Model     string
+	Region    string
+	Guardrail string
+	// Bound is what the attempt may use at most.
+	Bound Bound
+	// Price is the encoded price row that Bound was computed from, captured on the
+	// permit for settlement. The Governor does not read it.
+	Price []byte
+}
+
+func (r *Request) validate() error {
+	switch {
+	case r.Principal == nil:
+		return invalid("principal", "is missing; resolve the caller's key first")
+	case !r.ID.IsZero() && !r.ID.Valid():
+		return invalid("id", "must be a version 7 UUID, or zero to have one made")
+	case len(r.Price) > MaxPriceBytes:
+		return invalid("price", fmt.Sprintf("must not be longer than %d bytes", MaxPriceBytes))
+	}
+	if err := r.Bound.validate(); err != nil {
+		return err
+	}
+	for _, f := range [...]struct{ name, value string }{{"model", r.Model}, {"region", r.Region}, {"guardrail", r.Guardrail}} {
+		if err := validName(f.name, f.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b Bound) validate() error {
+	switch {
+	case b.Tokens < 0 || b.Tokens > MaxTokens:
+		return invalid("bound.tokens", fmt.Sprintf("must be between 0 and %d", MaxTokens))
+	case b.Cost < 0 || b.Cost > MaxCost:
+		return invalid("bound.cost", fmt.Sprintf("must be between 0 and %d microUSD", MaxCost))
+	case b.Free && b.Cost != 0:
+		return invalid("bound.cost", "must be zero when the model is explicitly free")
+	}
+	return nil
+}
+
+// validName refuses what cannot be printed in a log line. Empty is allowed.
+func validName(field, s string) error {
+	if len(s) > MaxNameBytes {
+		return invalid(field, fmt.Sprintf("must not be longer than %d bytes", MaxNameBytes))
+	}
+	if !utf8.ValidString(s) {
+		return invalid(field, "must be valid UTF-8")
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return invalid(field, "must not contain control characters")
+		}
+	}
+	return nil
+}
+
+// fingerprint digests the terms that the caller asked for, and nothing that the
+// library or an edit decides.
+func (r *Request) fingerprint() Fingerprint {
+	buf := make([]byte, 0, 512)
+	buf = append(buf, "tallystick request 1"...)
+	for _, part := range [...]string{r.Principal.KeyID, r.Model, r.Region, r.Guardrail, string(r.Price)} {
+		buf = binary.AppendUvarint(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	buf = binary.BigEndian.AppendUint64(buf, uint64(r.Bound.Tokens))
+	buf = binary.BigEndian.AppendUint64(buf, uint64(r.Bound.Cost))
+	if r.Bound.Free {
+		buf = append(buf, 1)
+	}
+	sum := sha256.Sum256(buf)
+	return Fingerprint(sum[:16])
+}
+
+// permitted checks the selection against the principal's snapshot.
+func (r *Request) permitted() *Refusal {
+	p := r.Principal
+	if r.Model != "" && !p.AllowsModel(r.Model) {
+		return &Refusal{Reason: ReasonModel}
+	}
+	if r.Region != "" && !p.AllowsRegion(r.Region) {
+		return &Refusal{Reason: ReasonRegion}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package governance
+
+import (
+	"fmt"
+
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// settlement ends one permit.
+type settlement struct {
+	id      PermitID
+	owner   Nonce
+	terms   *terms
+	slots   map[ConstraintID]uint64 // incarnations that differ from the captured one
+	outcome Outcome
+	team    string
+	orphan  bool // nobody received the permit
+
+	err error
+}
+
+// settle ends an open permit by its outcome, in the windows, segments and prices
+// that it captured. An exact replay changes nothing.
+func (s *sheet) settle(o *settlement) {
+	i := s.permit(o.id)
+	if i < 0 {
+		o.err = ErrNotFound
+		return
+	}
+	rec := &s.loaded.Permits[i]
+	outcome := o.outcome.clean()
+	switch {
+	case rec.Owner != o.owner:
+		o.err = ErrConflict
+		return
+	case rec.State == StateResolved:
+		o.err = &TerminalError{ID: rec.ID, State: rec.State}
+		return
+	case rec.State != StateOpen:
+		if rec.Outcome != outcome {
+			o.err = ErrConflict
+		}
+		return
+	}
+	state := StateSettled
+	if outcome.Unsent {
+		state = StateCancelled
+	}
+	if o.err = s.end(rec, o.terms, o.slots, state, outcome); o.err != nil {
+		return
+	}
+	rec.Outcome = outcome
+	s.ended = append(s.ended, i)
+}
+
+// end moves everything that an open permit holds to where the outcome says. On an
+// error that is not ErrUnavailable the step must be discarded, since cells may
+// have changed; ErrUnavailable comes before any change.
+func (s *sheet) end(rec *Record, t *terms, slots map[ConstraintID]uint64, state State, outcome Outcome) error {
+	segments, err := decodeSegments(rec.Segments, len(t.holds))
+	if err != nil {
+		return err
+	}
+	cells := make([]*cell, len(t.holds))
+	for i := range t.holds {
+		if cells[i], err = s.captured(&t.holds[i]); err != nil {
+			return err
+		}
+	}
+	rec.Flags |= outcome.flags(rec)
+	for i := range t.holds {
+		h, w := &t.holds[i], cells[i]
+		switch h.kind {
+		case KindRequestRate:
+			keep := int64(1)
+			if outcome.Unsent {
+				keep = 0
+			}
+			err = w.give(segments, i, keep, s.now)
+		case KindTokenRate:
+			err = w.give(segments, i, outcome.rateTokens(rec), s.now)
+		case KindTokenQuota:
+			w.Account, err = settleAccount(w.Account, rec.Tokens, outcome.Tokens, outcome.Unsent)
+		case KindMoney:
+			w.Account, err = settleAccount(w.Account, rec.Cost, outcome.Cost, outcome.Unsent)
+		case KindConcurrency:
+			incarnation, moved := slots[h.constraint]
+			if !moved {
+				incarnation = t.incarnation
+			}
+			if !w.Slots.release(incarnation) {
+				continue
+			}
+		}
+		if err != nil {
+			panic(fmt.Sprintf("governance: permit %s cannot be ended: %v", rec.ID, err))
+		}
+		w.dirty = true
+	}
+	rec.State, rec.EndedAt = state, s.now
+	rec.Version++
+	return nil
+}
+
+// settleAccount is what an outcome does to one account.
+func settleAccount(a quota.Account, reserved int64, used Measure, unsent bool) (quota.Account, error) {
+	switch {
+	case unsent:
+		return a.Cancel(reserved)
+	case used.Certainty == Known:
+		return a.Settle(reserved, used.Value)
+	}
+	a, err := a.Hold(reserved, used.Value)
+	if err == nil && used.Certainty == Impossible {
+		a = a.Freeze()
+	}
+	return a, err
+}
+
+// rateTokens is what a token bucket keeps of a permit: the tokens used when they
+// are known, else the whole bound.
+func (o Outcome) rateTokens(rec *Record) int64 {
+	switch {
+	case o.Unsent:
+		return 0
+	case o.Tokens.Certainty == Known:
+		return o.Tokens.Value
+	}
+	return rec.Tokens
+}
+
+// flags tells what an operator should look at.
+func (o Outcome) flags(rec *Record) (f Flags) {
+	if o.Unsent {
+		return 0
+	}
+	if o.Tokens.Certainty != Known {
+		f |= FlagTokensUncertain
+	} else if o.Tokens.Value > rec.Tokens {
+		f |= FlagOverrun
+	}
+	if rec.Flags&FlagFree == 0 {
+		if o.Cost.Certainty != Known {
+			f |= FlagCostUncertain
+		} else if o.Cost.Value > rec.Cost {
+			f |= FlagOverrun
+		}
+	}
+	if o.Tokens.Certainty == Impossible || o.Cost.Certainty == Impossible {
+		f |= FlagInvalid
+	}
+	return f
+}
+
+// give ends the permit's segments in a bucket: the oldest keep their tokens until
+// keep is used up, the rest is returned, and what is above joins as debt.
+func (w *cell) give(segments []segment, index int, keep, now int64) error {
+	for _, seg := range segments {
+		if seg.hold != index {
+			continue
+		}
+		kept := min(seg.amount, keep)
+		keep -= kept
+		if _, err := w.Bucket.Return(seg.seq, seg.amount, kept); err != nil {
+			return err
+		}
+	}
+	if keep > 0 {
+		return w.Bucket.Overrun(now, keep)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package governance
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// sheet is the working copy of one step: what was loaded, changed in memory by
+// one request after another, and turned into Changes at the end.
+type sheet struct {
+	plan    *Plan
+	loaded  *Loaded
+	now     int64
+	current []cell
+	older   []cell
+	made    []Record // permits admitted by this step
+	terms   []sharedTerms
+	ended   []int // indexes of loaded permits that changed
+	notes   []Note
+}
+
+// cell is a Cell being worked on.
+type cell struct {
+	Cell
+	window  quota.Window
+	locked  bool
+	entered bool // the window was compared with the clock
+	moved   bool // the window is a new one
+	dirty   bool
+	entry   bool // this step reserved here
+}
+
+// sharedTerms are terms that several permits of a batch have in common.
+type sharedTerms struct {
+	set                      *constraintSet
+	model, region, guardrail string
+	price                    []byte
+	free                     bool
+	terms                    *terms
+}
+
+func newSheet(plan *Plan, loaded *Loaded) *sheet {
+	s := &sheet{plan: plan, loaded: loaded, now: loaded.Now}
+	s.current = make([]cell, len(loaded.Current))
+	for i := range loaded.Current {
+		c := &loaded.Current[i]
+		s.current[i] = cell{Cell: c.Cell, window: c.Window, locked: c.Locked}
+	}
+	if len(loaded.Accounts) > 0 {
+		s.older = make([]cell, len(loaded.Accounts))
+		for i := range loaded.Accounts {
+			a := &loaded.Accounts[i]
+			s.older[i] = cell{Cell: *a, window: quota.Window{Start: a.Key.WindowStart, End: a.End}}
+		}
+	}
+	return s
+}
+
+// position finds a constraint in the plan.
+func (s *sheet) position(id ConstraintID) (int, bool) {
+	return slices.BinarySearchFunc(s.plan.Constraints, id, func(a, b ConstraintID) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// enter returns the constraint's cell in the window that the clock is in. The
+// next window starts where the last one ended; the calendar supplies ends only.
+func (s *sheet) enter(i int, c *Constraint) (*cell, error) {
+	w := &s.current[i]
+	if w.entered {
+		return w, nil
+	}
+	w.entered = true
+	window, err := c.windowAt(w.window, s.now)
+	if err != nil {
+		return nil, err
+	}
+	if window != w.window {
+		w.Cell, w.window, w.moved = Cell{}, window, true
+	}
+	w.Key, w.End = AccountKey{c.ID, window.Start}, window.End
+	if w.Kind == 0 {
+		w.Kind = c.Kind
+	}
+	if w.Kind != c.Kind {
+		return nil, fmt.Errorf("%w: constraint %s changed its kind", ErrCorrupt, c.ID)
+	}
+	return w, nil
+}
+
+// windowAt returns the window that follows prev at the instant; prev is zero for
+// a constraint that was never used.
+func (c *Constraint) windowAt(prev quota.Window, now int64) (quota.Window, error) {
+	if !c.Kind.isAccount() {
+		return allTime, nil
+	}
+	if prev == (quota.Window{}) {
+		return c.Calendar.Window(now)
+	}
+	return c.Calendar.Roll(prev, now)
+}
+
+// captured returns the cell of a window that a permit captured.
+func (s *sheet) captured(h *hold) (*cell, error) {
+	i, ok := s.position(h.constraint)
+	if !ok {
+		return nil, fmt.Errorf("%w: constraint %s is not in the plan", ErrCorrupt, h.constraint)
+	}
+	w := &s.current[i]
+	if !w.locked {
+		return nil, ErrUnavailable
+	}
+	if w.window.Start == h.window.Start {
+		if w.Kind == 0 {
+			return nil, fmt.Errorf("%w: constraint %s has no state", ErrCorrupt, h.constraint)
+		}
+		return w, nil
+	}
+	key := h.account()
+	for i := range s.older {
+		if s.older[i].Key == key && s.older[i].Kind != 0 {
+			return &s.older[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no account of constraint %s at %d", ErrCorrupt, key.Constraint, key.WindowStart)
+}
+
+// permit finds a loaded permit; -1 when there is none.
+func (s *sheet) permit(id PermitID) int {
+	i, ok := slices.BinarySearchFunc(s.plan.Permits, id, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
+	if !ok || s.loaded.Permits[i].State == 0 {
+		return -1
+	}
+	return i
+}
+
+func (s *sheet) definition(keyID string) *keys.Definition {
+	i, ok := slices.BinarySearch(s.plan.Keys, keyID)
+	if !ok {
+		return &keys.Definition{}
+	}
+	return &s.loaded.Definitions[i]
+}
+
+// finish turns the sheet into what is to be written.
+func (s *sheet) finish() *Changes {
+	ch := &Changes{Notes: s.notes}
+	if len(s.made) > 0 {
+		ch.Batch = &Batch{ID: s.plan.Batch, At: s.now, Permits: s.made}
+		for i := range s.terms {
+			ch.Batch.Terms = append(ch.Batch.Terms, s.terms[i].terms.append(nil))
+		}
+	}
+	for i := range s.current {
+		c := &s.current[i]
+		if c.moved && c.dirty {
+			ch.Windows = append(ch.Windows, WindowChange{c.Key.Constraint, c.window})
+		}
+		s.write(ch, c)
+	}
+	for i := range s.older {
+		s.write(ch, &s.older[i])
+	}
+	if len(s.ended) > 0 {
+		slices.Sort(s.ended)
+		for _, i := range slices.Compact(s.ended) {
+			ch.Permits = append(ch.Permits, s.loaded.Permits[i])
+		}
+	}
+	return ch
+}
+
+func (s *sheet) write(ch *Changes, c *cell) {
+	if !c.dirty {
+		return
+	}
+	if c.entry {
+		c.Entries++
+		ch.Batch.Entries = append(ch.Batch.Entries, Entry{c.Key, c.Entries})
+	}
+	ch.Cells = append(ch.Cells, c.Cell)
+}

@@ -1,0 +1,307 @@
+package governance
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/quota"
+	"github.com/tallystick-go/tallystick/ratelimit"
+)
+
+// Store is what an adapter implements: load and lock, let the pure function
+// decide, write what it returns, in one transaction (or under one mutex). An
+// adapter knows nothing of limits.
+//
+// Source: design "The shape" and "One step".
+type Store interface {
+	// Step runs one transaction. The adapter must, in this order:
+	//
+	//  1. make sure that every plan.Constraints row exists;
+	//  2. lock those rows in the given order (with plan.SkipLocked: those that are free);
+	//  3. only then read its clock, the cells, the definitions and the permits, as they are now;
+	//  4. call decide exactly once with all that, in the order of the plan;
+	//  5. write the Changes and commit, or write nothing when Changes.Empty().
+	//
+	// Definitions are read, not locked; an edit of a definition must not return before
+	// every Step that read the older one has ended.
+	//
+	// Concurrency: safe for concurrent use, by any number of processes where the
+	// storage can be shared. Steps that share a constraint are serial.
+	// Retry: never repeats decide within one call; an error other than
+	// ErrUnknownOutcome proves that nothing was committed.
+	// Errors: ErrRetry, ErrLockTimeout, ErrPoison, ErrUnavailable, ErrUnknownOutcome,
+	// ErrCorrupt. After a lost commit answer the adapter must first try, within the
+	// context's deadline, to learn the truth by plan.Batch (see Batch).
+	Step(ctx context.Context, plan *Plan, decide func(*Loaded) *Changes) error
+
+	// View loads the same values without locks and without creating anything.
+	// Errors: ErrUnavailable, ErrCorrupt.
+	View(ctx context.Context, plan *Plan) (*Loaded, error)
+
+	// Permits lists permits in the order of their ids.
+	// Errors: ErrUnavailable, ErrCorrupt.
+	Permits(ctx context.Context, q PermitQuery) ([]Record, error)
+
+	// Accounts lists account cells (not rates, not slots) in the order of
+	// (constraint, window start).
+	// Errors: ErrUnavailable, ErrCorrupt.
+	Accounts(ctx context.Context, q AccountQuery) ([]Cell, error)
+}
+
+// Stores is one database as the Governor sees it: its keys and its counters, in
+// one place so that they cannot be two databases.
+type Stores struct {
+	Keys  keys.Store
+	Store Store
+}
+
+// Backend is what New takes: Stores itself, or the handle that an adapter opens.
+type Backend interface{ Backend() Stores }
+
+// Backend lets a plain Stores be given to New.
+func (s Stores) Backend() Stores { return s }
+
+// Plan names the rows of one step. All lists are free of repetitions.
+type Plan struct {
+	Batch       BatchID        // identity of the transaction; new for every attempt
+	Constraints []ConstraintID // rows to lock, sorted by bytes
+	Accounts    []AccountKey   // windows wanted whether current or not; their constraints are in Constraints
+	Keys        []string       // key ids whose definitions are wanted, sorted
+	Permits     []PermitID     // permits wanted, sorted by bytes
+	Entries     *EntryQuery    // permits of one account wanted, for verification
+	SkipLocked  bool           // do not wait for rows that others hold
+}
+
+// AccountKey names one window of one constraint. Rates and concurrency have one
+// window for all time, which starts at zero.
+type AccountKey struct {
+	Constraint  ConstraintID
+	WindowStart int64 // µs since the Unix epoch
+}
+
+// Compare orders by the bytes of the constraint, then by the window.
+func (k AccountKey) Compare(other AccountKey) int {
+	if c := bytes.Compare(k.Constraint[:], other.Constraint[:]); c != 0 {
+		return c
+	}
+	return cmp.Compare(k.WindowStart, other.WindowStart)
+}
+
+// EntryQuery asks for the permits that were admitted into one account, in the
+// order in which their batches were committed.
+type EntryQuery struct {
+	Account AccountKey
+	After   int64 // entries up to this one are left out
+	Limit   int   // at most so many entries (batches)
+}
+
+// Loaded is what a step decides on, aligned with its plan.
+type Loaded struct {
+	Now         int64             // µs since the Unix epoch, the store's clock, read after the locks were held
+	Horizon     int64             // µs; ids older than this are forgotten; zero when nothing was pruned
+	Current     []Current         // aligned with Plan.Constraints
+	Accounts    []Cell            // aligned with Plan.Accounts
+	Definitions []keys.Definition // aligned with Plan.Keys
+	Permits     []Record          // aligned with Plan.Permits; State zero where there is none
+	Entries     []Record          // answer to Plan.Entries: every permit of the entries found
+	EntriesRead int64             // number of the last entry read
+}
+
+// Current is a constraint's row with the window that it names.
+type Current struct {
+	Locked bool         // false: another transaction holds it (SkipLocked)
+	Window quota.Window // zero when the row is new
+	Cell   Cell         // the state of that window; zero when nothing was written yet
+}
+
+// Cell is the state of one window of one constraint. Which part is used follows
+// from the constraint's kind. What a store loads belongs to decide, which may
+// change it in place.
+type Cell struct {
+	Key     AccountKey
+	End     int64            // end of the window, µs
+	Kind    Kind             // zero when there is no such cell yet
+	Account quota.Account    // token quota and money
+	Bucket  ratelimit.Bucket // rates
+	Slots   Slots            // concurrency
+	Entries int64            // number of batches that reserved in this account
+}
+
+// Changes is what a step writes.
+type Changes struct {
+	Windows []WindowChange // constraints that entered a window
+	Cells   []Cell         // whole new states, each to be inserted or replaced
+	Batch   *Batch         // what was admitted
+	Permits []Record       // new states of existing permits, with Version one above the loaded one
+	Notes   []Note         // records of what operators did
+}
+
+// Empty reports that there is nothing to write.
+func (c *Changes) Empty() bool {
+	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0)
+}
+
+// WindowChange moves a constraint's row to another window.
+type WindowChange struct {
+	Constraint ConstraintID
+	Window     quota.Window
+}
+
+// Batch is one transaction's admissions. A store must insert ID under a unique
+// constraint. To learn whether a transaction whose commit was not acknowledged
+// did commit, it inserts a tombstone under the same id: the insert waits for a
+// transaction in doubt, fails when that one committed, and makes a later commit
+// impossible when it succeeds.
+//
+// Source: design "Commit has three outcomes".
+type Batch struct {
+	ID      BatchID
+	At      int64    // µs
+	Terms   [][]byte // what permits captured, shared between equal permits
+	Entries []Entry  // accounts in which this batch reserved
+	Permits []Record
+}
+
+// Entry says that a batch is the Number-th that reserved in an account. Numbers
+// start at 1 and have no gaps.
+type Entry struct {
+	Account AccountKey
+	Number  int64
+}
+
+// State is where a permit stands. The numbers are stored and never change.
+type State uint8
+
+// The states of a permit.
+const (
+	StateOpen State = iota + 1
+	StateSettled
+	StateCancelled
+	StateResolved
+)
+
+func (s State) String() string {
+	switch s {
+	case StateOpen:
+		return "open"
+	case StateSettled:
+		return "settled"
+	case StateCancelled:
+		return "cancelled"
+	case StateResolved:
+		return "resolved"
+	}
+	return "none"
+}
+
+// MarshalText writes the state's name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Flags tell what an operator should look at. They are stored.
+type Flags uint16
+
+// The flags of a permit.
+const (
+	FlagTokensUncertain Flags = 1 << iota // the tokens used are not known: the bound is held
+	FlagCostUncertain                     // the cost is not known: the bound is held
+	FlagOverrun                           // more was used than reserved
+	FlagInvalid                           // what was reported is impossible: accounts are frozen
+	FlagFree                              // explicitly free: money constraints were not applied
+)
+
+// Record is a permit as it is stored.
+type Record struct {
+	ID          PermitID
+	Batch       BatchID
+	TermsIndex  int    // into Batch.Terms, when written
+	Terms       []byte // the captured terms, when loaded
+	Owner       Nonce
+	Fingerprint Fingerprint // zero when the id was minted by the Governor
+	At          int64       // µs, when admitted
+	EndedAt     int64       // µs, when settled, cancelled or resolved
+	State       State
+	Flags       Flags
+	Version     int32  // rises by one with every change
+	Tokens      int64  // reserved
+	Cost        int64  // reserved, microUSD
+	Segments    []byte // the segments held in buckets
+	Outcome     Outcome // as the owner reported it
+	Resolution  Outcome // as an operator decided it, when StateResolved
+}
+
+func (rec *Record) bound() Bound {
+	return Bound{Tokens: amount.Tokens(rec.Tokens), Cost: amount.MicroUSD(rec.Cost), Free: rec.Flags&FlagFree != 0}
+}
+
+// Note records what an operator did and why.
+type Note struct {
+	At      int64
+	Actor   string
+	Action  string // "resolve", "unfreeze"
+	Permit  PermitID
+	Account AccountKey
+	Reason  string
+	Before  string // JSON
+	After   string // JSON
+}
+
+// PermitQuery selects permits. Zero fields select all.
+type PermitQuery struct {
+	After  PermitID // ids up to this one are left out
+	Limit  int
+	States []State
+	Flags  Flags // any of these; combined with States by "or"
+}
+
+// Matches reports whether the query selects a permit, its id apart.
+func (q *PermitQuery) Matches(rec *Record) bool {
+	if len(q.States) == 0 && q.Flags == 0 {
+		return true
+	}
+	return slices.Contains(q.States, rec.State) || (q.Flags != 0 && rec.Flags&q.Flags != 0)
+}
+
+// AccountQuery selects account cells.
+type AccountQuery struct {
+	After  AccountKey
+	Limit  int
+	Frozen bool // only frozen ones
+}
+
+// Matches reports whether the query selects a cell, its key apart.
+func (q *AccountQuery) Matches(c *Cell) bool {
+	return c.Kind.isAccount() && (!q.Frozen || c.Account.Frozen)
+}
+
+// AppendState encodes the part of the cell that is not the account: the bucket
+// or the slots. Errors: ErrCorrupt.
+func (c *Cell) AppendState(dst []byte) ([]byte, error) {
+	switch {
+	case c.Kind.isRate():
+		return c.Bucket.AppendBinary(dst)
+	case c.Kind == KindConcurrency:
+		return c.Slots.AppendBinary(dst), nil
+	}
+	return dst, nil
+}
+
+// UnmarshalState decodes what AppendState wrote for a cell of c.Kind.
+// Errors: ErrCorrupt.
+func (c *Cell) UnmarshalState(p []byte) error {
+	switch {
+	case c.Kind.isRate():
+		if err := c.Bucket.UnmarshalBinary(p); err != nil {
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	case c.Kind == KindConcurrency:
+		return c.Slots.UnmarshalBinary(p)
+	case len(p) > 0:
+		return ErrCorrupt
+	}
+	return nil
+}
