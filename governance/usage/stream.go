@@ -1,0 +1,245 @@
+package usage
+
+import "bytes"
+
+// Stream reads the usage out of a stream of server-sent events as it passes.
+// Reports are folded, never summed: both protocols report cumulative numbers.
+//
+// It is an io.WriteCloser that never fails, so that it can stand behind an
+// io.TeeReader. A caller that scans the events itself gives them to Event.
+//
+// Memory is bounded by [DefaultMaxEvent]. A longer event cannot be read: the
+// usage stays unknown unless a final report follows it.
+//
+// Concurrency: none; one goroutine at a time.
+// Source: design "Settlement" and "The HTTP seam".
+type Stream struct {
+	protocol Protocol
+	scan     EventScanner
+	emit     func(Event)
+
+	openai    openaiReport
+	anthropic anthropicReport
+	given     bool // a usage object
+	doubtful  bool // a usage that is no object
+	started   bool // Anthropic: message_start with usage
+	final     bool // the last usage object claims to be the final one
+	stale     bool // something unread came after the last usage object
+	delta     bool // Anthropic: message_delta with usage
+	done      bool
+	dataSeen  bool
+	failure   *ProviderError
+	model     string
+	tier      string
+}
+
+// NewStream returns a Stream for a protocol. An unknown protocol gives a stream
+// whose result is always unknown.
+func NewStream(p Protocol) *Stream {
+	s := &Stream{protocol: p}
+	s.emit = func(e Event) { s.Event(e) }
+	return s
+}
+
+// Write takes the next bytes, cut anywhere. It always takes all of them.
+func (s *Stream) Write(p []byte) (int, error) {
+	s.scan.Feed(p, s.emit)
+	return len(p), nil
+}
+
+// Close says that the stream has ended. A last event without its blank line is
+// taken if it is whole. It never fails.
+func (s *Stream) Close() error {
+	s.scan.Close(s.emit)
+	return nil
+}
+
+// Done reports whether the end mark was seen: [DONE] or message_stop.
+func (s *Stream) Done() bool { return s.done }
+
+// DataSeen reports whether anything of an answer came: any event but errors,
+// pings, comments and the end mark. An answer that was only begun may be charged.
+func (s *Stream) DataSeen() bool { return s.dataSeen }
+
+// Err returns the first error that the provider reported inside the stream, or
+// nil. Its text is never counted as output.
+func (s *Stream) Err() *ProviderError { return s.failure }
+
+// Result returns what was reported so far. It is Complete once the provider's
+// final usage was seen, and not after an error inside the stream.
+func (s *Stream) Result() Usage {
+	var u Usage
+	complete := s.given && !s.stale && s.failure == nil && (s.final || s.done)
+	switch {
+	case !s.given || !s.protocol.known():
+		return Usage{Model: s.model, ServiceTier: s.tier}
+	case s.protocol == AnthropicMessages:
+		u = s.anthropic.resolve()
+		complete = complete && s.started && s.final
+	default:
+		u = s.openai.resolve(s.protocol)
+	}
+	if s.doubtful {
+		u.doubt(Unknown)
+	}
+	u.Complete, u.Model = complete, s.model
+	if u.ServiceTier == "" {
+		u.ServiceTier = s.tier
+	}
+	return u
+}
+
+// Event takes one event that an [EventScanner] cut. It reports whether the
+// event is OpenAI's usage chunk: the one that comes only because usage was
+// asked for, and that a client who did not ask must not see.
+func (s *Stream) Event(e Event) (usageOnly bool) {
+	switch {
+	case e.Oversize:
+		s.unread()
+		s.dataSeen = true
+	case !e.HasData || s.done:
+	case s.protocol == AnthropicMessages:
+		s.anthropicEvent(e)
+	case s.protocol.known():
+		return s.openaiEvent(e)
+	}
+	return false
+}
+
+// unread notes an event whose content is not known.
+func (s *Stream) unread() { s.stale, s.final = true, false }
+
+func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
+	if string(bytes.TrimSpace(e.Data)) == "[DONE]" {
+		s.done = true
+		return false
+	}
+	var report openaiReport
+	var failure *ProviderError
+	usages, choices, noChoices, bad := 0, false, false, false
+	whole := members(e.Data, func(name, value []byte) {
+		switch string(name) {
+		case "usage":
+			if isObject(value) {
+				usages++
+				report = parseOpenAI(value)
+			} else if !isNull(value) {
+				bad = true
+			}
+		case "choices":
+			empty := true
+			elements(value, func([]byte) { empty = false })
+			choices, noChoices = choices || !empty, empty
+		case "model":
+			s.model = relabel(s.model, value, maxModel)
+		case "service_tier":
+			s.tier = relabel(s.tier, value, maxLabel)
+		case "error":
+			if !isNull(value) {
+				failure = &ProviderError{}
+				failure.parse(value)
+				failure.Status = statusOf(failure)
+			}
+		}
+	})
+	if !whole {
+		s.unread()
+		s.dataSeen = true
+		return false
+	}
+	if failure == nil && string(e.Name) == "error" {
+		failure = &ProviderError{}
+		failure.parse(e.Data)
+		failure.Status = statusOf(failure)
+	}
+	if failure != nil {
+		s.fail(failure)
+	}
+	s.dataSeen = s.dataSeen || failure == nil || choices
+	s.doubtful = s.doubtful || bad || usages > 1
+	s.final = s.final && !choices
+	if usages == 0 {
+		return false
+	}
+	s.openai.fold(&report)
+	s.given, s.stale, s.final = true, false, noChoices && failure == nil
+	return s.final
+}
+
+func (s *Stream) fail(e *ProviderError) {
+	if s.failure == nil {
+		s.failure = e
+	}
+}
+
+func (s *Stream) anthropicEvent(e Event) {
+	var kind []byte
+	var usage, message, failure []byte
+	twice, stopped := false, false
+	whole := members(e.Data, func(name, value []byte) {
+		switch string(name) {
+		case "type":
+			if isString(value) {
+				kind = plain(value)
+			}
+		case "usage":
+			twice = twice || usage != nil
+			usage = value
+		case "message":
+			message = value
+		case "error":
+			failure = value
+		case "delta":
+			members(value, func(name, value []byte) {
+				if string(name) == "stop_reason" {
+					stopped = !isNull(value)
+				}
+			})
+		}
+	})
+	if string(bytes.TrimSpace(e.Data)) == "[DONE]" {
+		return // some servers end every stream with OpenAI's mark
+	}
+	if !whole {
+		s.unread()
+		s.dataSeen = true
+		return
+	}
+	switch string(kind) {
+	case "ping":
+		return
+	case "error":
+		f := &ProviderError{}
+		f.parse(failure)
+		f.Status = statusOf(f)
+		s.fail(f)
+		return
+	case "message_stop":
+		s.done = true
+		s.final = s.final || s.delta && !s.stale
+		return
+	case "message_start":
+		usage = nil
+		members(message, func(name, value []byte) {
+			switch string(name) {
+			case "usage":
+				twice = twice || usage != nil
+				usage = value
+			case "model":
+				s.model = relabel(s.model, value, maxModel)
+			}
+		})
+		s.started = s.started || isObject(usage)
+	case "message_delta":
+		s.delta = s.delta || isObject(usage)
+	}
+	s.dataSeen = true
+	if usage == nil || isNull(usage) {
+		return
+	}
+	s.doubtful = s.doubtful || twice || !isObject(usage)
+	report := parseAnthropic(usage)
+	s.anthropic.fold(&report)
+	s.given, s.stale = true, false
+	s.final = string(kind) == "message_delta" && stopped
+}
