@@ -35,11 +35,12 @@ func (o Options) withDefaults() Options {
 }
 
 const (
-	beginWrite     = "begin isolation level read committed read write"
+	// Not "read write": a standby refuses that with a code of its own instead of saying that it is read-only.
+	beginWrite     = "begin isolation level read committed"
 	beginRead      = "begin isolation level read committed read only"
-	beginSnapshot  = "begin isolation level repeatable read read write"
+	beginSnapshot  = "begin isolation level repeatable read"
 	beginSnapRead  = "begin isolation level repeatable read read only"
-	setTimeouts    = "select set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true)"
+	setTimeouts    = "select set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true), pg_catalog.pg_is_in_recovery()"
 	rollbackBounds = 5 * time.Second
 )
 
@@ -64,7 +65,7 @@ type Tx struct {
 	opt  Options
 }
 
-// Begin opens a transaction in one round trip: BEGIN, the local timeouts (so that a stalled
+// Begin opens a transaction in one round trip, on a primary only: BEGIN, the local timeouts (so that a stalled
 // process cannot hold locks for ever) and whatever lead queues, with lead's callbacks run.
 // On an error nothing is open.
 func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) (*Tx, error) {
@@ -76,7 +77,17 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) 
 	t := &Tx{pool: pool, conn: conn, opt: o}
 	b := &pgx.Batch{}
 	b.Queue(o.begin())
-	b.Queue(setTimeouts, millis(o.Idle), millis(o.Statement), millis(o.Lock))
+	b.Queue(setTimeouts, millis(o.Idle), millis(o.Statement), millis(o.Lock)).QueryRow(func(row pgx.Row) error {
+		var ignored string
+		var standby bool
+		if err := row.Scan(&ignored, &ignored, &ignored, &standby); err != nil {
+			return err
+		}
+		if standby { // it answers reads, with what was true some time ago
+			return &Error{Class: ReadOnly}
+		}
+		return nil
+	})
 	if lead != nil {
 		b.QueuedQueries = append(b.QueuedQueries, lead.QueuedQueries...)
 	}
@@ -131,6 +142,11 @@ func (t *Tx) Commit(ctx context.Context, b *pgx.Batch) error {
 	all := &pgx.Batch{}
 	if b != nil {
 		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+	}
+	for _, q := range all.QueuedQueries {
+		if q.Fn == nil { // without a callback some exec modes go on to the next answer after an error
+			q.Exec(func(pgconn.CommandTag) error { return nil })
+		}
 	}
 	phase := Piped
 	var tag pgconn.CommandTag

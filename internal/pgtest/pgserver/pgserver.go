@@ -264,6 +264,27 @@ func (s *Server) freeze(ctx context.Context, on bool) error {
 	return s.engine.pause(ctx, on)
 }
 
+// Demote restarts the server as a standby without a primary: it answers reads and refuses writes.
+// SELECT pg_promote() brings it back, on a new timeline.
+func (s *Server) Demote(ctx context.Context) error {
+	if s.engine == nil {
+		return ErrNotOurs
+	}
+	c, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	// The server itself writes the file, so that it does not matter where it runs.
+	if _, err := c.Exec(ctx, "do $$ begin execute format('copy (select) to %L', current_setting('data_directory') || '/standby.signal'); end $$"); err != nil {
+		return err
+	}
+	if err := s.Stop(ctx, Fast); err != nil {
+		return err
+	}
+	return s.Start(ctx)
+}
+
 // Close ends the server and removes everything that belongs to it. On a given server it does nothing.
 func (s *Server) Close() error {
 	if s.guard == nil {

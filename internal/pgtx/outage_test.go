@@ -1,0 +1,135 @@
+package pgtx_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgserver"
+	"github.com/tallystick-go/tallystick/internal/pgtx"
+)
+
+// A deferred trigger makes COMMIT itself take as long as the test needs.
+const slowCommit = `create schema slow; create table slow.t (id bigint);
+create function slow.wait() returns trigger language plpgsql as $$ begin perform pg_sleep(new.id); return null; end $$;
+create constraint trigger wait after insert on slow.t deferrable initially deferred for each row execute function slow.wait()`
+
+func beginSlow(t *testing.T, ctx context.Context, pool *pgxpool.Pool, o pgtx.Options) *pgtx.Tx {
+	t.Helper()
+	tx, err := pgtx.Begin(ctx, pool, o, nil)
+	require.NoError(t, err)
+	return tx
+}
+
+func insertSlow(seconds int64) *pgx.Batch {
+	b := &pgx.Batch{}
+	b.Queue("insert into slow.t values ($1::bigint)", seconds)
+	return b
+}
+
+// committing waits until some backend is inside its COMMIT.
+func committing(t *testing.T, ctx context.Context, pool *pgxpool.Pool) (pid int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return pool.QueryRow(ctx, "select pid from pg_stat_activity where wait_event = 'PgSleep' and query ilike 'commit%'").Scan(&pid) == nil
+	}, 30*time.Second, 5*time.Millisecond)
+	return pid
+}
+
+func TestLostAnswerToCommitIsUnknown(t *testing.T) {
+	s := pgtest.Own(t)
+	ctx := bounded(t)
+	pool, watch := pgtest.Connect(t, s.DSN(), nil), pgtest.Connect(t, s.DSN(), nil)
+	_, err := pool.Exec(ctx, slowCommit)
+	require.NoError(t, err)
+	commit := func(o pgtx.Options) <-chan error {
+		tx := beginSlow(t, ctx, pool, o)
+		out := make(chan error, 1)
+		go func() { out <- tx.Commit(ctx, insertSlow(60)) }()
+		return out
+	}
+	long := pgtx.Options{Statement: time.Minute, Commit: time.Minute}
+
+	answer := commit(long)
+	_, err = watch.Exec(ctx, "select pg_terminate_backend($1::int)", committing(t, ctx, watch))
+	require.NoError(t, err)
+	err = <-answer
+	require.Equal(t, pgtx.UnknownOutcome, pgtx.Classify(err), "terminated: %v", err)
+
+	// A server's own error while committing proves nothing by itself.
+	answer = commit(long)
+	_, err = watch.Exec(ctx, "select pg_cancel_backend($1::int)", committing(t, ctx, watch))
+	require.NoError(t, err)
+	err = <-answer
+	require.Equal(t, pgtx.UnknownOutcome, pgtx.Classify(err), "cancelled: %v", err)
+
+	// statement_timeout does not reach into COMMIT: only our own deadline does.
+	err = <-commit(pgtx.Options{Commit: 50 * time.Millisecond})
+	require.Equal(t, pgtx.UnknownOutcome, pgtx.Classify(err), "own deadline: %v", err)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	answer = commit(long)
+	committing(t, ctx, watch)
+	require.NoError(t, s.Kill(ctx))
+	err = <-answer
+	require.Equal(t, pgtx.UnknownOutcome, pgtx.Classify(err), "killed: %v", err)
+	require.NoError(t, s.Start(ctx))
+	require.NoError(t, pgtx.Run(ctx, pool, pgtx.Options{}, func(context.Context, *pgtx.Tx) error { return nil }), "the pool recovers")
+	require.Zero(t, pool.Stat().AcquiredConns())
+}
+
+func TestLostConnectionBeforeCommitIsNotCommitted(t *testing.T) {
+	s := pgtest.Own(t)
+	ctx := bounded(t)
+	pool := pgtest.Connect(t, s.DSN(), nil)
+	err := pgtx.Run(ctx, pool, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+		require.NoError(t, s.Stop(ctx, pgserver.Immediate))
+		_, err := tx.Exec(ctx, "select 1")
+		return err
+	})
+	require.Equal(t, pgtx.Unavailable, pgtx.Classify(err), "%v", err)
+	err = pgtx.Run(ctx, pool, pgtx.Options{}, func(context.Context, *pgtx.Tx) error { return nil })
+	require.Equal(t, pgtx.Unavailable, pgtx.Classify(err), "%v", err)
+	require.NoError(t, s.Start(ctx))
+	require.NoError(t, pgtx.Run(ctx, pool, pgtx.Options{}, func(context.Context, *pgtx.Tx) error { return nil }))
+}
+
+func TestStalledHolderIsEndedByTheServer(t *testing.T) {
+	ctx, db, s := setUp(t, oneTable+"; insert into {{schema}}.t (id) values (1)")
+	tx, err := pgtx.Begin(ctx, db.Pool, pgtx.Options{Idle: 50 * time.Millisecond}, nil)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, s.Splice("update {{schema}}.t set v = 1"))
+	require.NoError(t, err)
+	// The first to go on is a peer that needs the row, while the stalled process does nothing at all.
+	require.NoError(t, pgtx.Run(ctx, db.Pool, pgtx.Options{Lock: 30 * time.Second}, func(ctx context.Context, tx *pgtx.Tx) error {
+		_, err := tx.Exec(ctx, s.Splice("update {{schema}}.t set v = 2"))
+		return err
+	}))
+	err = tx.Commit(ctx, nil)
+	require.Error(t, err)
+	require.NotEqual(t, pgtx.OK, pgtx.Classify(err))
+}
+
+func TestStandbyIsRefusedAndThePoolReset(t *testing.T) {
+	s := pgtest.Own(t)
+	ctx := bounded(t)
+	pool := pgtest.Connect(t, s.DSN(), nil)
+	require.NoError(t, pool.Ping(ctx))
+	require.NoError(t, s.Demote(ctx))
+	for _, o := range []pgtx.Options{{}, {ReadOnly: true}} {
+		err := pgtx.Run(ctx, pool, o, func(context.Context, *pgtx.Tx) error { return nil })
+		if pgtx.Classify(err) == pgtx.Unavailable { // a connection from before the restart
+			err = pgtx.Run(ctx, pool, o, func(context.Context, *pgtx.Tx) error { return nil })
+		}
+		require.Equal(t, pgtx.ReadOnly, pgtx.Classify(err), "%v", err)
+	}
+	require.Eventually(t, func() bool { return pool.Stat().TotalConns() == 0 }, 10*time.Second, 5*time.Millisecond)
+	_, err := pool.Exec(ctx, "select pg_promote()")
+	require.NoError(t, err)
+	require.NoError(t, pgtx.Run(ctx, pool, pgtx.Options{}, func(context.Context, *pgtx.Tx) error { return nil }))
+}
