@@ -351,6 +351,6 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
 		Batch: newBatchID(g.options.Now()), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
-		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, SkipLocked: skip,
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, WithTerms: p.entries != nil, SkipLocked: skip,
 	}
 }

@@ -49,7 +49,7 @@ func (g *Governor) find(ctx context.Context, id PermitID) (*Record, *terms, erro
 	if !id.Valid() {
 		return nil, nil, invalid("id", "must be a version 7 UUID")
 	}
-	loaded, err := g.store.View(ctx, &Plan{Permits: []PermitID{id}})
+	loaded, err := g.store.View(ctx, &Plan{Permits: []PermitID{id}, WithTerms: true})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,9 +11,9 @@ type Certainty uint8
 
 // Absent is not zero: the zero Certainty is Uncertain.
 const (
-	Uncertain Certainty = iota // not known; the bound is kept
-	Known                      // complete and valid
-	Impossible                 // contradicts every convention; the accounts are frozen
+	Uncertain  Certainty = iota // not known; the bound is kept
+	Known                       // complete and valid
+	Impossible                  // contradicts every convention; the accounts are frozen
 )
 
 // Measure is one quantity that a provider reported, with its certainty. For an

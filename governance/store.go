@@ -74,6 +74,7 @@ type Plan struct {
 	Keys        []string       // key ids whose definitions are wanted, sorted
 	Permits     []PermitID     // permits wanted, sorted by bytes
 	Entries     *EntryQuery    // permits of one account wanted, for verification
+	WithTerms   bool           // Record.Terms of Permits wanted; those of Entries always are
 	SkipLocked  bool           // do not wait for rows that others hold
 }
 
@@ -226,10 +227,10 @@ type Record struct {
 	EndedAt     int64       // µs, when settled, cancelled or resolved
 	State       State
 	Flags       Flags
-	Version     int32  // rises by one with every change
-	Tokens      int64  // reserved
-	Cost        int64  // reserved, microUSD
-	Segments    []byte // the segments held in buckets
+	Version     int32   // rises by one with every change
+	Tokens      int64   // reserved
+	Cost        int64   // reserved, microUSD
+	Segments    []byte  // the segments held in buckets
 	Outcome     Outcome // as the owner reported it
 	Resolution  Outcome // as an operator decided it, when StateResolved
 }

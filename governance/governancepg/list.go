@@ -1,0 +1,79 @@
+package governancepg
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/internal/pgtx"
+)
+
+// Permits implements governance.Store. Every partition of the ring is read in the
+// order of its ids and the lists are merged.
+func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) ([]governance.Record, error) {
+	states := make([]int16, len(q.States))
+	for i, state := range q.States {
+		states[i] = int16(state)
+	}
+	var list []governance.Record
+	err := s.read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+		list = nil
+		var b pgx.Batch
+		for i := range slots {
+			b.Queue(s.q.permitList[i], pgUUID(q.After), states, int16(q.Flags), int64(q.Limit)).Query(func(rows pgx.Rows) error {
+				return scanPermits(rows, func(rec governance.Record) { list = append(list, rec) })
+			})
+		}
+		if err := tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		slices.SortFunc(list, func(a, b governance.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+		list = list[:min(len(list), q.Limit)]
+		batches := map[governance.BatchID]*batchRow{}
+		for i := range list {
+			batches[list[i].Batch] = nil
+		}
+		if err := s.readBatches(ctx, batches, tx.Send); err != nil {
+			return err
+		}
+		return attachTerms(list, batches)
+	})
+	return list, translate(err)
+}
+
+// Accounts implements governance.Store.
+func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]governance.Cell, error) {
+	sql := s.q.listAccounts
+	if q.Frozen {
+		sql = s.q.listFrozen
+	}
+	var list []governance.Cell
+	err := s.read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+		list = nil
+		kinds := []int16{int16(governance.KindTokenQuota), int16(governance.KindMoney)}
+		rows, err := tx.Query(ctx, sql, pgUUID(q.After.Constraint), q.After.WindowStart, int64(q.Limit), kinds)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			c, _, err := scanCell(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, c)
+		}
+		return rows.Err()
+	})
+	return list, translate(err)
+}
+
+// read runs a function in one snapshot.
+func (s *Store) read(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
+	o := s.tx
+	o.ReadOnly, o.Snapshot = true, true
+	return pgtx.Run(ctx, s.pool, o, fn)
+}

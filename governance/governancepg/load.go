@@ -1,0 +1,280 @@
+package governancepg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// load is the reading half of one step.
+type load struct {
+	s      *Store
+	plan   *governance.Plan
+	loaded *governance.Loaded
+	rows   map[governance.AccountKey]version // of the cells that were loaded
+	found  int                               // pointer rows
+	batch  map[governance.BatchID]*batchRow
+}
+
+// version identifies a cell's row.
+type version struct {
+	epoch   int64
+	updates int32
+}
+
+// batchRow is what a batch row says.
+type batchRow struct {
+	terms   [][]byte
+	permits []governance.PermitID
+}
+
+func (s *Store) loading(plan *governance.Plan) *load {
+	return &load{
+		s: s, plan: plan, rows: make(map[governance.AccountKey]version, len(plan.Constraints)),
+		loaded: &governance.Loaded{Current: make([]governance.Current, len(plan.Constraints))},
+	}
+}
+
+// queue adds the statements of the first round trip.
+func (l *load) queue(b *pgx.Batch, lock bool) {
+	q := l.s.q
+	if lock {
+		b.Queue(q.enter, l.s.schema.LockKey()).Exec(func(pgconnTag) error { return nil })
+	}
+	ids := uuids(l.plan.Constraints)
+	if len(ids) > 0 {
+		sql := q.lock
+		switch {
+		case !lock:
+			sql = q.pointers
+		case l.plan.SkipLocked:
+			sql = q.lockFree
+		}
+		b.Queue(sql, ids).Query(func(rows pgx.Rows) error { return l.pointers(rows, lock) })
+	}
+	b.Queue(q.clock).QueryRow(func(row pgx.Row) error { return row.Scan(&l.loaded.Now, &l.loaded.Horizon) })
+	if len(ids) > 0 {
+		b.Queue(q.current, ids).Query(l.cells)
+	}
+	if len(l.plan.Accounts) > 0 {
+		l.loaded.Accounts = make([]governance.Cell, len(l.plan.Accounts))
+		ids, starts := accountArrays(l.plan.Accounts)
+		b.Queue(q.accounts, ids, starts).Query(l.cells)
+	}
+	if len(l.plan.Keys) > 0 {
+		l.definitions(b)
+	}
+	if len(l.plan.Permits) > 0 {
+		l.loaded.Permits = make([]governance.Record, len(l.plan.Permits))
+		for slot, ids := range bySlot(l.plan.Permits) {
+			b.Queue(q.permits[slot], ids).Query(func(rows pgx.Rows) error {
+				return scanPermits(rows, func(rec governance.Record) {
+					if i, ok := searchPermit(l.plan.Permits, rec.ID); ok {
+						l.loaded.Permits[i] = rec
+					}
+				})
+			})
+		}
+	}
+	if e := l.plan.Entries; e != nil {
+		b.Queue(q.entries, pgUUID(e.Account.Constraint), e.Account.WindowStart, e.After, int64(e.Limit)).Query(l.entries)
+	}
+}
+
+// pointers reads the locked rows. Both lists are sorted.
+func (l *load) pointers(rows pgx.Rows, lock bool) error {
+	i := 0
+	for rows.Next() {
+		var id pgtype.UUID
+		var w quota.Window
+		if err := rows.Scan(&id, &w.Start, &w.End); err != nil {
+			return err
+		}
+		for i < len(l.plan.Constraints) && l.plan.Constraints[i] != governance.ConstraintID(id.Bytes) {
+			i++
+		}
+		if i == len(l.plan.Constraints) {
+			return fmt.Errorf("%w: rows came in another order", governance.ErrCorrupt)
+		}
+		l.loaded.Current[i].Locked, l.loaded.Current[i].Window = lock, w
+		l.found++
+	}
+	return rows.Err()
+}
+
+func (l *load) missing() bool { return l.found < len(l.plan.Constraints) }
+
+// cells reads states and puts each where the plan wants it.
+func (l *load) cells(rows pgx.Rows) error {
+	for rows.Next() {
+		c, v, err := scanCell(rows)
+		if err != nil {
+			return err
+		}
+		l.rows[c.Key] = v
+		if i, ok := searchConstraint(l.plan.Constraints, c.Key.Constraint); ok && l.loaded.Current[i].Window.Start == c.Key.WindowStart {
+			l.loaded.Current[i].Cell = c
+		}
+		if i, ok := searchAccount(l.plan.Accounts, c.Key); ok {
+			l.loaded.Accounts[i] = c
+		}
+	}
+	return rows.Err()
+}
+
+func scanCell(rows pgx.Rows) (c governance.Cell, v version, err error) {
+	var id pgtype.UUID
+	var kind int16
+	var state []byte
+	a := &c.Account
+	if err = rows.Scan(&id, &c.Key.WindowStart, &v.epoch, &v.updates, &c.End, &kind, &a.Consumed, &a.Uncertain, &a.Reserved,
+		&a.Granted, &a.Observed, &a.Frozen, &c.Entries, &state); err != nil {
+		return c, v, err
+	}
+	c.Key.Constraint, c.Kind = id.Bytes, governance.Kind(kind)
+	return c, v, c.UnmarshalState(state)
+}
+
+// entries reads which batches reserved in an account.
+func (l *load) entries(rows pgx.Rows) error {
+	l.loaded.EntriesRead = l.plan.Entries.After
+	l.batch = map[governance.BatchID]*batchRow{}
+	for rows.Next() {
+		var number int64
+		var id pgtype.UUID
+		if err := rows.Scan(&number, &id); err != nil {
+			return err
+		}
+		if number != l.loaded.EntriesRead+1 {
+			return fmt.Errorf("%w: entry %d is missing", governance.ErrCorrupt, l.loaded.EntriesRead+1)
+		}
+		l.loaded.EntriesRead = number
+		l.batch[id.Bytes] = nil
+	}
+	return rows.Err()
+}
+
+// finish reads what depends on the first answers: terms, and the permits of
+// entries. An ordinary step needs none of it.
+func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch) error) error {
+	if l.plan.Entries == nil && !l.plan.WithTerms {
+		return nil
+	}
+	if l.batch == nil {
+		l.batch = map[governance.BatchID]*batchRow{}
+	}
+	for i := range l.loaded.Permits {
+		if l.loaded.Permits[i].State != 0 {
+			l.batch[l.loaded.Permits[i].Batch] = nil
+		}
+	}
+	if err := l.s.readBatches(ctx, l.batch, send); err != nil {
+		return err
+	}
+	if l.plan.Entries != nil {
+		var wanted []governance.PermitID
+		for _, row := range l.batch {
+			wanted = append(wanted, row.permits...)
+		}
+		// Permits that the plan names anyway are answered there, not twice.
+		var b pgx.Batch
+		for slot, ids := range bySlot(wanted) {
+			b.Queue(l.s.q.permits[slot], ids).Query(func(rows pgx.Rows) error {
+				return scanPermits(rows, func(rec governance.Record) {
+					if _, named := searchPermit(l.plan.Permits, rec.ID); !named {
+						l.loaded.Entries = append(l.loaded.Entries, rec)
+					}
+				})
+			})
+		}
+		if b.Len() > 0 {
+			if err := send(ctx, &b); err != nil {
+				return err
+			}
+		}
+	}
+	return errorsOf(attachTerms(l.loaded.Permits, l.batch), attachTerms(l.loaded.Entries, l.batch))
+}
+
+// readBatches fills the map's rows.
+func (s *Store) readBatches(ctx context.Context, batches map[governance.BatchID]*batchRow, send func(context.Context, *pgx.Batch) error) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	ids := make([]governance.BatchID, 0, len(batches))
+	for id := range batches {
+		ids = append(ids, id)
+	}
+	var b pgx.Batch
+	for slot, list := range bySlot(ids) {
+		b.Queue(s.q.batchTerms[slot], list).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var id pgtype.UUID
+				var row batchRow
+				var permits []byte
+				if err := rows.Scan(&id, &row.terms, &permits); err != nil {
+					return err
+				}
+				for ; len(permits) >= 16; permits = permits[16:] {
+					row.permits = append(row.permits, governance.PermitID(permits[:16]))
+				}
+				batches[id.Bytes] = &row
+			}
+			return rows.Err()
+		})
+	}
+	if err := send(ctx, &b); err != nil {
+		return err
+	}
+	for id, row := range batches {
+		if row == nil {
+			return fmt.Errorf("%w: batch %s is missing", governance.ErrCorrupt, id)
+		}
+	}
+	return nil
+}
+
+// attachTerms gives each record the terms that it captured.
+func attachTerms(list []governance.Record, batches map[governance.BatchID]*batchRow) error {
+	for i := range list {
+		rec := &list[i]
+		if rec.State == 0 {
+			continue
+		}
+		row := batches[rec.Batch]
+		if row == nil || rec.TermsIndex >= len(row.terms) {
+			return fmt.Errorf("%w: permit %s has no terms", governance.ErrCorrupt, rec.ID)
+		}
+		rec.Terms = row.terms[rec.TermsIndex]
+	}
+	return nil
+}
+
+func scanPermits(rows pgx.Rows, each func(governance.Record)) error {
+	for rows.Next() {
+		var rec governance.Record
+		var id, batch, owner, fingerprint pgtype.UUID
+		var ended *int64
+		var terms, state, flags int16
+		var outcome, resolution []byte
+		if err := rows.Scan(&id, &batch, &terms, &owner, &fingerprint, &rec.At, &ended, &state, &flags, &rec.Version, &rec.Tokens, &rec.Cost,
+			&rec.Segments, &outcome, &resolution); err != nil {
+			return err
+		}
+		rec.ID, rec.Batch, rec.Owner, rec.Fingerprint = id.Bytes, batch.Bytes, owner.Bytes, fingerprint.Bytes
+		rec.TermsIndex, rec.State, rec.Flags = int(terms), governance.State(state), governance.Flags(flags)
+		if ended != nil {
+			rec.EndedAt = *ended
+		}
+		if err := errorsOf(rec.Outcome.UnmarshalBinary(outcome), rec.Resolution.UnmarshalBinary(resolution)); err != nil {
+			return err
+		}
+		each(rec)
+	}
+	return rows.Err()
+}

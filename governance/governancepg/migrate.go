@@ -1,0 +1,36 @@
+package governancepg
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+
+	"github.com/tallystick-go/tallystick/internal/migrate"
+	"github.com/tallystick-go/tallystick/internal/migrate/migratepg"
+	"github.com/tallystick-go/tallystick/keys/keyspg"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations are the numbered files, for your own migration tool. Run those of
+// keyspg too.
+func Migrations() fs.FS { return files }
+
+// Source names the migrations.
+func Source() migrate.Source { return migrate.Source{Package: "governancepg", FS: files} }
+
+// Migrate creates or updates the tables of keys and counters, all or nothing.
+// Safe to run from several processes at once.
+//
+// Errors: a foreign schema is refused with what to do about it.
+func (db *DB) Migrate(ctx context.Context) error {
+	_, err := migratepg.Migrate(ctx, db.pool, db.schema, keyspg.Source(), Source())
+	return err
+}
+
+// Check refuses a schema that is older than this library or not ours. A newer one
+// passes.
+func (db *DB) Check(ctx context.Context) error {
+	return migratepg.Check(ctx, db.pool, db.schema, keyspg.Source(), Source())
+}

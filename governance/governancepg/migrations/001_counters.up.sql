@@ -1,0 +1,189 @@
+-- Counters, permits and what proves them.
+--
+-- governance_constraints is the pointer row of each limit: it serializes everything that touches the limit and names
+-- the current window. It is locked for every admission and updated only when a window rolls.
+-- governance_cells holds the state. A hot row changes its identity (epoch) every few dozen updates, so that a snapshot
+-- held open elsewhere does not make look-ups walk dead versions. No index on anything that changes.
+-- Permits and batches live in a ring of partitions by the day inside their ids, so that a day can be emptied at once.
+
+CREATE TABLE {{schema}}.governance_meta (
+    singleton       boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    namespace       uuid    NOT NULL DEFAULT gen_random_uuid(),
+    horizon_us      bigint  NOT NULL DEFAULT 0,
+    clock_offset_us bigint  NOT NULL DEFAULT 0
+);
+INSERT INTO {{schema}}.governance_meta DEFAULT VALUES;
+
+CREATE TABLE {{schema}}.governance_constraints (
+    id              uuid   PRIMARY KEY,
+    window_start_us bigint NOT NULL DEFAULT 0,
+    window_end_us   bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 70);
+
+CREATE TABLE {{schema}}.governance_cells (
+    constraint_id   uuid     NOT NULL,
+    window_start_us bigint   NOT NULL,
+    epoch           bigint   NOT NULL,
+    updates         integer  NOT NULL,
+    window_end_us   bigint   NOT NULL,
+    kind            smallint NOT NULL,
+    consumed        bigint   NOT NULL,
+    uncertain       bigint   NOT NULL,
+    reserved        bigint   NOT NULL,
+    granted         bigint   NOT NULL,
+    observed        bigint   NOT NULL,
+    frozen          boolean  NOT NULL,
+    entries         bigint   NOT NULL,
+    state           bytea    NOT NULL,
+    PRIMARY KEY (constraint_id, window_start_us, epoch)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
+ALTER TABLE {{schema}}.governance_cells ALTER COLUMN state SET STORAGE PLAIN;
+
+CREATE TABLE {{schema}}.governance_entries (
+    constraint_id   uuid   NOT NULL,
+    window_start_us bigint NOT NULL,
+    number          bigint NOT NULL,
+    batch           uuid   NOT NULL,
+    PRIMARY KEY (constraint_id, window_start_us, number)
+);
+
+CREATE TABLE {{schema}}.governance_batches (
+    slot    smallint NOT NULL,
+    id      uuid     NOT NULL,
+    at_us   bigint   NOT NULL,
+    -- a tombstone: this batch did not and will not happen
+    void    boolean  NOT NULL DEFAULT false,
+    terms   bytea[],
+    permits bytea,
+    PRIMARY KEY (slot, id)
+) PARTITION BY LIST (slot);
+
+CREATE TABLE {{schema}}.governance_permits (
+    slot          smallint NOT NULL,
+    id            uuid     NOT NULL,
+    batch         uuid     NOT NULL,
+    terms         smallint NOT NULL,
+    owner         uuid     NOT NULL,
+    fingerprint   uuid,
+    at_us         bigint   NOT NULL,
+    ended_us      bigint,
+    state         smallint NOT NULL,
+    flags         smallint NOT NULL,
+    version       integer  NOT NULL,
+    tokens        bigint   NOT NULL,
+    cost_microusd bigint   NOT NULL,
+    segments      bytea,
+    outcome       bytea,
+    resolution    bytea,
+    PRIMARY KEY (slot, id)
+) PARTITION BY LIST (slot);
+
+CREATE TABLE {{schema}}.governance_batches_00 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (0);
+ALTER TABLE {{schema}}.governance_batches_00 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_01 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (1);
+ALTER TABLE {{schema}}.governance_batches_01 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_02 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (2);
+ALTER TABLE {{schema}}.governance_batches_02 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_03 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (3);
+ALTER TABLE {{schema}}.governance_batches_03 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_04 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (4);
+ALTER TABLE {{schema}}.governance_batches_04 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_05 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (5);
+ALTER TABLE {{schema}}.governance_batches_05 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_06 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (6);
+ALTER TABLE {{schema}}.governance_batches_06 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_07 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (7);
+ALTER TABLE {{schema}}.governance_batches_07 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_08 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (8);
+ALTER TABLE {{schema}}.governance_batches_08 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_09 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (9);
+ALTER TABLE {{schema}}.governance_batches_09 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_10 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (10);
+ALTER TABLE {{schema}}.governance_batches_10 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_11 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (11);
+ALTER TABLE {{schema}}.governance_batches_11 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_12 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (12);
+ALTER TABLE {{schema}}.governance_batches_12 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_13 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (13);
+ALTER TABLE {{schema}}.governance_batches_13 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_14 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (14);
+ALTER TABLE {{schema}}.governance_batches_14 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_15 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (15);
+ALTER TABLE {{schema}}.governance_batches_15 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_16 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (16);
+ALTER TABLE {{schema}}.governance_batches_16 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_17 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (17);
+ALTER TABLE {{schema}}.governance_batches_17 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_18 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (18);
+ALTER TABLE {{schema}}.governance_batches_18 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_19 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (19);
+ALTER TABLE {{schema}}.governance_batches_19 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_20 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (20);
+ALTER TABLE {{schema}}.governance_batches_20 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_21 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (21);
+ALTER TABLE {{schema}}.governance_batches_21 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_22 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (22);
+ALTER TABLE {{schema}}.governance_batches_22 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_23 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (23);
+ALTER TABLE {{schema}}.governance_batches_23 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_24 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (24);
+ALTER TABLE {{schema}}.governance_batches_24 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_25 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (25);
+ALTER TABLE {{schema}}.governance_batches_25 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_26 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (26);
+ALTER TABLE {{schema}}.governance_batches_26 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_27 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (27);
+ALTER TABLE {{schema}}.governance_batches_27 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_28 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (28);
+ALTER TABLE {{schema}}.governance_batches_28 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_29 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (29);
+ALTER TABLE {{schema}}.governance_batches_29 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_30 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (30);
+ALTER TABLE {{schema}}.governance_batches_30 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_batches_31 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (31);
+ALTER TABLE {{schema}}.governance_batches_31 ALTER COLUMN permits SET STORAGE EXTERNAL;
+CREATE TABLE {{schema}}.governance_permits_00 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (0) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_01 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (1) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_02 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (2) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_03 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (3) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_04 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (4) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_05 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (5) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_06 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (6) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_07 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (7) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_08 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (8) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_09 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (9) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_10 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (10) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_11 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (11) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_12 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (12) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_13 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (13) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_14 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (14) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_15 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (15) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_16 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (16) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_17 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (17) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_18 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (18) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_19 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (19) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_20 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (20) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_21 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (21) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_22 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (22) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_23 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (23) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_24 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (24) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_25 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (25) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_26 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (26) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_27 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (27) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_28 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (28) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_29 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (29) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_30 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (30) WITH (fillfactor = 55);
+CREATE TABLE {{schema}}.governance_permits_31 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (31) WITH (fillfactor = 55);
+
+CREATE TABLE {{schema}}.governance_notes (
+    id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at_us           bigint NOT NULL,
+    actor           text   NOT NULL,
+    action          text   NOT NULL,
+    permit          uuid,
+    constraint_id   uuid,
+    window_start_us bigint,
+    reason          text   NOT NULL,
+    before_json     text   NOT NULL,
+    after_json      text   NOT NULL
+);

@@ -1,0 +1,96 @@
+package governancepg
+
+import (
+	"fmt"
+
+	"github.com/tallystick-go/tallystick/internal/pgtx"
+)
+
+// slots is the size of the ring of partitions.
+const slots = 32
+
+// queries are all statements of one schema. They are spliced once.
+type queries struct {
+	enter, ensure, lock, lockFree               string
+	clock, current, accounts, entries           string
+	windows, update, remove, insert, entry      string
+	note, listAccounts, listFrozen, pointers    string
+	permits, batchInsert, batchTerms, tombstone [slots]string
+	permitInsert, permitUpdate, permitList      [slots]string
+	batchState                                  [slots]string
+}
+
+const cellColumns = `c.constraint_id, c.window_start_us, c.epoch, c.updates, c.window_end_us, c.kind, c.consumed, c.uncertain, c.reserved, c.granted, c.observed, c.frozen, c.entries, c.state`
+
+const permitColumns = `p.id, p.batch, p.terms, p.owner, p.fingerprint, p.at_us, p.ended_us, p.state, p.flags, p.version, p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
+
+// splice builds the statements. What each locks is said beside it; whatever has
+// no remark locks nothing.
+func splice(s pgtx.Schema) *queries {
+	q := &queries{
+		// Locks the schema's key in shared mode, for the edit barrier, until the
+		// transaction ends. The settings pin the plans: a generic plan made while a
+		// table is empty would be a sequential scan for minutes.
+		enter:  `select pg_advisory_xact_lock_shared($1::bigint), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`,
+		ensure: `insert into {{schema}}.governance_constraints (id) select u from unnest($1::uuid[]) u order by u on conflict do nothing`,
+		// Locks the pointer rows, in the order of their ids.
+		lock:     `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update`,
+		lockFree: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update skip locked`,
+		pointers: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id`,
+		clock:    `select (extract(epoch from clock_timestamp()) * 1000000)::bigint + clock_offset_us, horizon_us from {{schema}}.governance_meta`,
+		current: `select ` + cellColumns + ` from {{schema}}.governance_constraints p cross join lateral (
+select * from {{schema}}.governance_cells where constraint_id = p.id and window_start_us = p.window_start_us order by epoch desc limit 1) c
+where p.id = any($1::uuid[])`,
+		accounts: `select ` + cellColumns + ` from unnest($1::uuid[], $2::bigint[]) w(id, start_us)
+join {{schema}}.governance_constraints p on p.id = w.id cross join lateral (
+select * from {{schema}}.governance_cells where constraint_id = w.id and window_start_us = w.start_us order by epoch desc limit 1) c
+where p.window_start_us <> w.start_us`,
+		entries: `select number, batch from {{schema}}.governance_entries where constraint_id = $1::uuid and window_start_us = $2::bigint and number > $3::bigint order by number limit $4::bigint`,
+		// Locks what the pointer rows already protect.
+		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e from unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, s, e) where p.id = u.id`,
+		update: `with u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state
+from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
+where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)
+select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`,
+		remove: `delete from {{schema}}.governance_cells c using unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, start_us, epoch) where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch`,
+		insert: `insert into {{schema}}.governance_cells (constraint_id, window_start_us, epoch, updates, window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
+select id, start_us, epoch, 0, end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state
+from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[], $12::bigint[], $13::smallint[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state, end_us, kind)`,
+		entry: `insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch) select id, start_us, number, $4::uuid from unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, start_us, number)`,
+		note:  `insert into {{schema}}.governance_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before_json, after_json) values ($1::bigint, $2::text, $3::text, $4::uuid, $5::uuid, $6::bigint, $7::text, $8::text, $9::text)`,
+		listAccounts: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + ` from {{schema}}.governance_cells c
+where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind = any($4::smallint[]) order by c.constraint_id, c.window_start_us, c.epoch desc limit $3::bigint`,
+		listFrozen: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + ` from {{schema}}.governance_cells c
+where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind = any($4::smallint[]) and c.frozen order by c.constraint_id, c.window_start_us, c.epoch desc limit $3::bigint`,
+	}
+	for _, sql := range q.shared() {
+		*sql = s.Splice(*sql)
+	}
+	for i := range slots {
+		permits, batches := fmt.Sprintf("{{schema}}.governance_permits_%02d", i), fmt.Sprintf("{{schema}}.governance_batches_%02d", i)
+		q.permits[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id = any($1::uuid[])`)
+		q.permitList[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id > $1::uuid and (cardinality($2::smallint[]) = 0 and $3::smallint = 0 or p.state = any($2::smallint[]) or p.flags & $3::smallint <> 0) order by p.id limit $4::bigint`)
+		q.permitInsert[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
+select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, $2::bigint, state, flags, version, tokens, cost, segments
+from unnest($3::uuid[], $4::smallint[], $5::uuid[], $6::uuid[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[]) u(id, terms, owner, fingerprint, state, flags, version, tokens, cost, segments)`)
+		// Fails with a division by zero, which rolls everything back, unless every
+		// permit is still in the version that was decided on.
+		q.permitUpdate[i] = s.Splice(`with u as (update ` + permits + ` p set ended_us = u.ended_us, state = u.state, flags = u.flags, version = u.version, tokens = u.tokens, cost_microusd = u.cost, segments = u.segments, outcome = u.outcome, resolution = u.resolution
+from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[], $10::bytea[]) u(id, ended_us, state, flags, version, tokens, cost, segments, outcome, resolution)
+where p.slot = ` + fmt.Sprint(i) + ` and p.id = u.id and p.version = u.version - 1 returning 1)
+select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`)
+		q.batchInsert[i] = s.Splice(`insert into ` + batches + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(i) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)`)
+		q.batchTerms[i] = s.Splice(`select id, terms, permits from ` + batches + ` where slot = ` + fmt.Sprint(i) + ` and id = any($1::uuid[])`)
+		// Waits for a transaction in doubt that inserted the same id.
+		q.tombstone[i] = s.Splice(`insert into ` + batches + ` (slot, id, at_us, void) values (` + fmt.Sprint(i) + `, $1::uuid, 0, true) on conflict do nothing`)
+		q.batchState[i] = s.Splice(`select void from ` + batches + ` where slot = ` + fmt.Sprint(i) + ` and id = $1::uuid`)
+	}
+	return q
+}
+
+func (q *queries) shared() []*string {
+	return []*string{
+		&q.enter, &q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
+		&q.windows, &q.update, &q.remove, &q.insert, &q.entry, &q.note, &q.listAccounts, &q.listFrozen,
+	}
+}

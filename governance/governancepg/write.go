@@ -1,0 +1,196 @@
+package governancepg
+
+import (
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tallystick-go/tallystick/governance"
+)
+
+// updatesPerEpoch is after how many updates a cell's row changes its identity.
+const updatesPerEpoch = 32
+
+// write queues the statements of the second round trip.
+func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
+	s.writeWindows(b, ch.Windows)
+	if err := s.writeCells(b, l, ch.Cells); err != nil {
+		return err
+	}
+	if ch.Batch != nil {
+		s.writeBatch(b, ch.Batch)
+	}
+	s.writePermits(b, ch.Permits)
+	for i := range ch.Notes {
+		n := &ch.Notes[i]
+		var start *int64
+		if n.Account != (governance.AccountKey{}) {
+			start = &n.Account.WindowStart
+		}
+		b.Queue(s.q.note, n.At, n.Actor, n.Action, nullUUID(n.Permit), nullUUID(n.Account.Constraint), start, n.Reason, n.Before, n.After)
+	}
+	return nil
+}
+
+func (s *Store) writeWindows(b *pgx.Batch, list []governance.WindowChange) {
+	if len(list) == 0 {
+		return
+	}
+	ids, starts, ends := make([]pgtype.UUID, len(list)), make([]int64, len(list)), make([]int64, len(list))
+	for i, w := range list {
+		ids[i], starts[i], ends[i] = pgUUID(w.Constraint), w.Window.Start, w.Window.End
+	}
+	b.Queue(s.q.windows, ids, starts, ends)
+}
+
+// cellArrays are the columns of several cells.
+type cellArrays struct {
+	ids                                                                              []pgtype.UUID
+	starts, epochs, consumed, uncertain, reserved, granted, observed, entries, ended []int64
+	frozen                                                                           []bool
+	states                                                                           [][]byte
+	kinds                                                                            []int16
+}
+
+func (a *cellArrays) add(c *governance.Cell, epoch int64, state []byte) {
+	a.ids = append(a.ids, pgUUID(c.Key.Constraint))
+	a.starts = append(a.starts, c.Key.WindowStart)
+	a.epochs = append(a.epochs, epoch)
+	a.consumed = append(a.consumed, c.Account.Consumed)
+	a.uncertain = append(a.uncertain, c.Account.Uncertain)
+	a.reserved = append(a.reserved, c.Account.Reserved)
+	a.granted = append(a.granted, c.Account.Granted)
+	a.observed = append(a.observed, c.Account.Observed)
+	a.frozen = append(a.frozen, c.Account.Frozen)
+	a.entries = append(a.entries, c.Entries)
+	a.states = append(a.states, state)
+	a.ended = append(a.ended, c.End)
+	a.kinds = append(a.kinds, int16(c.Kind))
+}
+
+func (s *Store) writeCells(b *pgx.Batch, l *load, list []governance.Cell) error {
+	var update, insert cellArrays
+	var removed cellKeys
+	for i := range list {
+		c := &list[i]
+		state, err := c.AppendState(make([]byte, 0, 64))
+		if err != nil {
+			return err
+		}
+		v, there := l.rows[c.Key]
+		switch {
+		case !there:
+			insert.add(c, 1, state)
+		case v.updates >= updatesPerEpoch:
+			removed.add(c.Key, v.epoch)
+			insert.add(c, v.epoch+1, state)
+		default:
+			update.add(c, v.epoch, state)
+		}
+	}
+	if len(removed.ids) > 0 {
+		b.Queue(s.q.remove, removed.ids, removed.starts, removed.epochs)
+	}
+	if a := &update; len(a.ids) > 0 {
+		b.Queue(s.q.update, a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states)
+	}
+	if a := &insert; len(a.ids) > 0 {
+		b.Queue(s.q.insert, a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states, a.ended, a.kinds)
+	}
+	return nil
+}
+
+type cellKeys struct {
+	ids            []pgtype.UUID
+	starts, epochs []int64
+}
+
+func (k *cellKeys) add(key governance.AccountKey, epoch int64) {
+	k.ids = append(k.ids, pgUUID(key.Constraint))
+	k.starts = append(k.starts, key.WindowStart)
+	k.epochs = append(k.epochs, epoch)
+}
+
+func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
+	ids := make([]byte, 0, 16*len(batch.Permits))
+	for i := range batch.Permits {
+		ids = append(ids, batch.Permits[i].ID[:]...)
+	}
+	// First of all: a tombstone of this id must stop the transaction before it
+	// does anything else.
+	b.Queue(s.q.batchInsert[slotOf(batch.ID)], pgUUID(batch.ID), batch.At, batch.Terms, ids)
+	if len(batch.Entries) > 0 {
+		var k cellKeys
+		for _, e := range batch.Entries {
+			k.add(e.Account, e.Number)
+		}
+		b.Queue(s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
+	}
+	var parts [slots]*permitArrays
+	for i := range batch.Permits {
+		rec := &batch.Permits[i]
+		slot := slotOf(rec.ID)
+		if parts[slot] == nil {
+			parts[slot] = &permitArrays{}
+		}
+		parts[slot].add(rec)
+	}
+	for slot, a := range parts {
+		if a != nil {
+			b.Queue(s.q.permitInsert[slot], pgUUID(batch.ID), batch.At, a.ids, a.terms, a.owners, a.fingerprints, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments)
+		}
+	}
+}
+
+// permitArrays are the columns of several permits.
+type permitArrays struct {
+	ids, owners, fingerprints       []pgtype.UUID
+	terms, states, flags            []int16
+	versions                        []int32
+	tokens, costs, ended            []int64
+	segments, outcomes, resolutions [][]byte
+}
+
+func (a *permitArrays) add(rec *governance.Record) {
+	a.ids = append(a.ids, pgUUID(rec.ID))
+	a.owners = append(a.owners, pgUUID(rec.Owner))
+	a.fingerprints = append(a.fingerprints, nullUUID(rec.Fingerprint))
+	a.terms = append(a.terms, int16(rec.TermsIndex))
+	a.states = append(a.states, int16(rec.State))
+	a.flags = append(a.flags, int16(rec.Flags))
+	a.versions = append(a.versions, rec.Version)
+	a.tokens = append(a.tokens, rec.Tokens)
+	a.costs = append(a.costs, rec.Cost)
+	a.segments = append(a.segments, rec.Segments)
+}
+
+func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
+	if len(list) == 0 {
+		return
+	}
+	var parts [slots]*permitArrays
+	for i := range list {
+		rec := &list[i]
+		slot := slotOf(rec.ID)
+		if parts[slot] == nil {
+			parts[slot] = &permitArrays{}
+		}
+		a := parts[slot]
+		a.add(rec)
+		a.ended = append(a.ended, rec.EndedAt)
+		a.outcomes = append(a.outcomes, stored(rec.Outcome))
+		a.resolutions = append(a.resolutions, stored(rec.Resolution))
+	}
+	for slot, a := range parts {
+		if a != nil {
+			b.Queue(s.q.permitUpdate[slot], a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
+		}
+	}
+}
+
+// stored is NULL for the zero outcome.
+func stored(o governance.Outcome) []byte {
+	if o == (governance.Outcome{}) {
+		return nil
+	}
+	return o.AppendBinary(nil)
+}
