@@ -96,30 +96,31 @@ func (s *scanner) skipAll(depth int, end byte, named bool) bool {
 }
 
 func (s *scanner) skipString() bool {
-	for s.i++; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; {
-		case c == '"':
-			s.i++
+	b := s.b
+	for i := s.i + 1; i < len(b); i++ {
+		c := b[i]
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		if c == '"' {
+			s.i = i + 1
 			return true
-		case c < 0x20:
+		}
+		if c != '\\' || i+1 == len(b) {
 			return false
-		case c == '\\':
-			s.i++
-			if s.i == len(s.b) {
-				return false
-			}
-			switch s.b[s.i] {
-			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-			case 'u':
-				for range 4 {
-					s.i++
-					if s.i == len(s.b) || !isHex(s.b[s.i]) {
-						return false
-					}
+		}
+		i++
+		switch b[i] {
+		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		case 'u':
+			for range 4 {
+				i++
+				if i == len(b) || !isHex(b[i]) {
+					return false
 				}
-			default:
-				return false
 			}
+		default:
+			return false
 		}
 	}
 	return false

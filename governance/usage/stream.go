@@ -27,6 +27,7 @@ type Stream struct {
 	stale     bool // something unread came after the last usage object
 	delta     bool // Anthropic: message_delta with usage
 	done      bool
+	closing   bool // what comes now may be half an event
 	dataSeen  bool
 	failure   *ProviderError
 	model     string
@@ -50,6 +51,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 // Close says that the stream has ended. A last event without its blank line is
 // taken if it is whole. It never fails.
 func (s *Stream) Close() error {
+	s.closing = true
 	s.scan.Close(s.emit)
 	return nil
 }
@@ -96,7 +98,6 @@ func (s *Stream) Event(e Event) (usageOnly bool) {
 	switch {
 	case e.Oversize:
 		s.unread()
-		s.dataSeen = true
 	case !e.HasData || s.done:
 	case s.protocol == AnthropicMessages:
 		s.anthropicEvent(e)
@@ -106,26 +107,28 @@ func (s *Stream) Event(e Event) (usageOnly bool) {
 	return false
 }
 
-// unread notes an event whose content is not known.
-func (s *Stream) unread() { s.stale, s.final = true, false }
+// unread notes an event whose content is not known. Half an event at the end of
+// a stream that was cut takes nothing back.
+func (s *Stream) unread() {
+	s.dataSeen = true
+	if !s.closing {
+		s.stale, s.final = true, false
+	}
+}
 
 func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
 	if string(bytes.TrimSpace(e.Data)) == "[DONE]" {
 		s.done = true
 		return false
 	}
-	var report openaiReport
 	var failure *ProviderError
-	usages, choices, noChoices, bad := 0, false, false, false
+	var usage []byte
+	twice, choices, noChoices := false, false, false
 	whole := members(e.Data, func(name, value []byte) {
 		switch string(name) {
 		case "usage":
-			if isObject(value) {
-				usages++
-				report = parseOpenAI(value)
-			} else if !isNull(value) {
-				bad = true
-			}
+			twice = twice || usage != nil
+			usage = value
 		case "choices":
 			empty := true
 			elements(value, func([]byte) { empty = false })
@@ -144,7 +147,6 @@ func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
 	})
 	if !whole {
 		s.unread()
-		s.dataSeen = true
 		return false
 	}
 	if failure == nil && string(e.Name) == "error" {
@@ -156,14 +158,15 @@ func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
 		s.fail(failure)
 	}
 	s.dataSeen = s.dataSeen || failure == nil || choices
-	s.doubtful = s.doubtful || bad || usages > 1
 	s.final = s.final && !choices
-	if usages == 0 {
+	if usage == nil || isNull(usage) {
 		return false
 	}
+	s.doubtful = s.doubtful || twice || !isObject(usage)
+	report := parseOpenAI(usage)
 	s.openai.fold(&report)
 	s.given, s.stale, s.final = true, false, noChoices && failure == nil
-	return s.final
+	return s.final && isObject(usage)
 }
 
 func (s *Stream) fail(e *ProviderError) {
@@ -202,7 +205,6 @@ func (s *Stream) anthropicEvent(e Event) {
 	}
 	if !whole {
 		s.unread()
-		s.dataSeen = true
 		return
 	}
 	switch string(kind) {

@@ -1,0 +1,59 @@
+package usage_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tallystick-go/tallystick/governance/usage"
+)
+
+func FuzzFromJSON(f *testing.F) {
+	for _, s := range []string{
+		`{"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`, `{"usage":{"input_tokens":1,"output_tokens":2}}`,
+		`{"usage":{"prompt_tokens":-9,"completion_tokens":1e3,"total_tokens":"21"}}`, `{"a":"\u00e9\\","b":[1,2.5e-3,{}],"usage":null}`,
+		`{"error":{"message":"m","type":"t","code":5}}`, `{}`, `[`, `{"usage":{"prompt_tokens":9223372036854775807,"completion_tokens":9223372036854775807}}`,
+	} {
+		f.Add(uint8(1), []byte(s))
+		f.Add(uint8(3), []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, p uint8, body []byte) {
+		u, err := usage.FromJSON(usage.Protocol(p), body)
+		requireSane(t, u)
+		if err != nil {
+			require.Equal(t, usage.Usage{}, u)
+			return
+		}
+		require.True(t, json.Valid(body), "what we take, the standard library takes")
+		if e, complete := usage.ParseError(usage.Protocol(p), 400, body); complete {
+			require.NotEmpty(t, e.Error())
+		}
+	})
+}
+
+func FuzzStream(f *testing.F) {
+	f.Add(uint8(1), []byte(openaiStream), uint8(3))
+	f.Add(uint8(3), []byte(anthropicStream), uint8(5))
+	f.Add(uint8(1), []byte("\ufeffdata: {}\r\r\n\ndata:\n\n: x\n\ndata: [DONE]"), uint8(1))
+	f.Fuzz(func(t *testing.T, p uint8, text []byte, n uint8) {
+		one, many := read(usage.Protocol(p), string(text), 0), read(usage.Protocol(p), string(text), int(n))
+		requireSane(t, one.Result())
+		require.Equal(t, one.Result(), many.Result())
+		require.Equal(t, one.Err(), many.Err())
+		require.Equal(t, one.Done(), many.Done())
+		require.Equal(t, one.DataSeen(), many.DataSeen())
+	})
+}
+
+func FuzzEventScanner(f *testing.F) {
+	f.Add([]byte(openaiStream), uint8(3), uint8(40))
+	f.Add([]byte("data: a\r\n\r\r\n: c\n\n"), uint8(1), uint8(8))
+	f.Fuzz(func(t *testing.T, text []byte, n, max uint8) {
+		events, raw := scan(string(text), int(max)+1, whole)
+		require.Equal(t, string(text), raw)
+		again, raw := scan(string(text), int(max)+1, func(rest string) int { return min(int(n)+1, len(rest)) })
+		require.Equal(t, string(text), raw)
+		require.Equal(t, events, again)
+	})
+}
