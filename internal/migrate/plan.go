@@ -40,6 +40,7 @@ type Applied struct {
 // State is what a database says about itself.
 type State struct {
 	Marker  bool      // the migrations table stands
+	Alien   bool      // a table of that name stands but has not our columns
 	Applied []Applied // in any order, any package
 	Tables  []string  // every table in the schema, lower case
 }
@@ -49,6 +50,9 @@ type State struct {
 func (s Set) Missing(st State) ([]Step, error) {
 	foreign := func(have int, format string, args ...any) error {
 		return &SchemaError{Kind: ErrForeign, Package: s.Package, Have: have, Want: s.Latest(), Detail: fmt.Sprintf(format, args...)}
+	}
+	if st.Alien {
+		return nil, foreign(0, "table %s has not our columns", Table)
 	}
 	var rows []Applied
 	for _, a := range st.Applied {

@@ -3,10 +3,12 @@ package migratepg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
@@ -217,10 +219,8 @@ func named(pkg string, step migrate.Step, err error) error {
 
 func state(ctx context.Context, q Querier, s pgtx.Schema) (migrate.State, error) {
 	var st migrate.State
-	rows, err := q.Query(ctx, tablesThere, s.Name())
-	if err != nil {
-		return st, err
-	}
+	rows, _ := q.Query(ctx, tablesThere, s.Name()) // its error comes out of CollectRows
+	var err error
 	st.Tables, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return st, err
@@ -231,10 +231,7 @@ func state(ctx context.Context, q Querier, s pgtx.Schema) (migrate.State, error)
 	if !st.Marker {
 		return st, nil
 	}
-	rows, err = q.Query(ctx, s.Splice(appliedRows))
-	if err != nil {
-		return st, err
-	}
+	rows, _ = q.Query(ctx, s.Splice(appliedRows)) // its error comes out of CollectRows
 	st.Applied, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (migrate.Applied, error) {
 		var a migrate.Applied
 		var v int64
@@ -242,5 +239,16 @@ func state(ctx context.Context, q Querier, s pgtx.Schema) (migrate.State, error)
 		a.Version = int(v)
 		return a, err
 	})
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == undefinedColumn || pg.Code == cannotCoerce || pg.Code == invalidText) {
+		st.Alien, err = true, nil
+	}
 	return st, err
 }
+
+// What Postgres says of columns that are missing, of another type, or hold no numbers.
+const (
+	undefinedColumn = "42703"
+	cannotCoerce    = "42846"
+	invalidText     = "22P02"
+)

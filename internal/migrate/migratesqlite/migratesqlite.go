@@ -259,6 +259,9 @@ func state(c *sql.Conn) (migrate.State, error) {
 		st.Applied = append(st.Applied, a)
 		return err
 	})
+	if sqlitetx.Classify(err) == sqlitetx.Rejected { // no such column, or no number in it
+		st.Alien, err = true, nil
+	}
 	return st, err
 }
 
