@@ -138,7 +138,7 @@ type Definition struct {
 func DefinitionOf(key Key, team Team) Definition {
 	return Definition{
 		Found: true, KeyRevision: key.Revision, TeamRevision: team.Revision, TeamDeleted: team.DeletedAt != nil,
-		RevokedAt: StoredMicros(Micros(key.RevokedAt)), ExpiresAt: StoredMicros(Micros(key.ExpiresAt)),
+		RevokedAt: storedMicros(micros(key.RevokedAt)), ExpiresAt: storedMicros(micros(key.ExpiresAt)),
 	}
 }
 

@@ -1,0 +1,35 @@
+package keyssqlite
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+
+	"github.com/tallystick-go/tallystick/internal/migrate"
+	"github.com/tallystick-go/tallystick/internal/migrate/migratesqlite"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations are the numbered files, for your own migration tool.
+func Migrations() fs.FS { return files }
+
+// Source names the migrations for adapters that share one file.
+func Source() migrate.Source { return migrate.Source{Package: "keyssqlite", FS: files} }
+
+// Migrate creates or updates the tables, all or nothing. Safe to run from several
+// processes at once.
+//
+// Errors: an older, foreign or damaged file and an unsafe handle are refused with
+// what to do about it.
+func (s *Store) Migrate(ctx context.Context) error {
+	_, err := migratesqlite.Migrate(ctx, s.db.Handle(), nil, Source())
+	return err
+}
+
+// Check refuses a handle that would lose what it commits, a damaged file, and a
+// schema that is older or not ours. A newer one passes.
+func (s *Store) Check(ctx context.Context) error {
+	return migratesqlite.Check(ctx, s.db.Handle(), Source())
+}

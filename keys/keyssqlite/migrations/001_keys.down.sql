@@ -1,0 +1,3 @@
+DROP TABLE key_secrets;
+DROP TABLE keys;
+DROP TABLE teams;

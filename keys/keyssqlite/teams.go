@@ -1,0 +1,102 @@
+package keyssqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// CreateTeam implements keys.Store.
+func (s *Store) CreateTeam(ctx context.Context, c keys.CreateTeam) (keys.Team, error) {
+	c, err := c.Prepare()
+	if err != nil {
+		return keys.Team{}, err
+	}
+	var team keys.Team
+	err = s.write(ctx, func(tx *sqlitetx.Tx) error {
+		team = c.Apply(now(tx))
+		_, err := tx.Exec(insertTeam, team.Columns()...)
+		return taken(err, keys.ErrExists)
+	})
+	return orZero(team, err)
+}
+
+// UpdateTeam implements keys.Store.
+func (s *Store) UpdateTeam(ctx context.Context, u keys.UpdateTeam) (keys.Team, error) {
+	if err := u.Validate(); err != nil {
+		return keys.Team{}, err
+	}
+	return s.editTeam(ctx, u.ID, u.Apply)
+}
+
+// DeleteTeam implements keys.Store.
+func (s *Store) DeleteTeam(ctx context.Context, d keys.DeleteTeam) (keys.Team, error) {
+	if err := d.Validate(); err != nil {
+		return keys.Team{}, err
+	}
+	return s.editTeam(ctx, d.ID, d.Apply)
+}
+
+func (s *Store) editTeam(ctx context.Context, id string, apply func(keys.Team, time.Time) (keys.Team, bool, error)) (keys.Team, error) {
+	var next keys.Team
+	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
+		current, err := readTeam(tx, id)
+		if err != nil {
+			return err
+		}
+		var changed bool
+		next, changed, err = apply(current, now(tx))
+		if err != nil || !changed {
+			return err
+		}
+		return one(tx.Exec(updateTeam, append(next.Columns(), id, current.Revision)...))
+	})
+	return orZero(next, err)
+}
+
+// Team implements keys.Store.
+func (s *Store) Team(ctx context.Context, id string) (keys.Team, error) {
+	if err := keys.ValidID(id); err != nil {
+		return keys.Team{}, err
+	}
+	var team keys.Team
+	err := s.read(ctx, func(tx *sqlitetx.Tx) (err error) {
+		team, err = readTeam(tx, id)
+		return err
+	})
+	return orZero(team, err)
+}
+
+// Teams implements keys.Store.
+func (s *Store) Teams(ctx context.Context, l keys.ListTeams) (keys.TeamPage, error) {
+	l, err := l.Prepare()
+	if err != nil {
+		return keys.TeamPage{}, err
+	}
+	var teams []keys.Team
+	err = s.read(ctx, func(tx *sqlitetx.Tx) error {
+		return each(tx, selectTeams, []any{l.After, l.Limit + 1}, func(rows *sqlitetx.Rows) error {
+			var row keys.TeamRow
+			if err := rows.Scan(row.Targets()...); err != nil {
+				return err
+			}
+			team, err := row.Team()
+			teams = append(teams, team)
+			return err
+		})
+	})
+	if err != nil {
+		return keys.TeamPage{}, err
+	}
+	return l.Page(teams), nil
+}
+
+func readTeam(tx *sqlitetx.Tx, id string) (keys.Team, error) {
+	var row keys.TeamRow
+	if err := tx.QueryRow(selectTeam, id).Scan(row.Targets()...); err != nil {
+		return keys.Team{}, found(err, keys.ErrNotFound)
+	}
+	return row.Team()
+}
