@@ -159,14 +159,14 @@ func Scrub(err error) error {
 	return e
 }
 
-// scrubCommit: a COMMIT that met a busy lock changed nothing; after any other failure the commit
-// record may be on the disk and come back at the next recovery.
+// scrubCommit: a COMMIT that met a busy lock or a deferred constraint changed nothing and left the transaction
+// open; after any other failure the commit record may be on the disk and come back at the next recovery.
 func scrubCommit(err error) error {
 	if err == nil {
 		return nil
 	}
 	e := Scrub(err).(*Error)
-	if e.Class != Busy {
+	if e.Class != Busy && e.Class != Poison {
 		e.Class, e.cause = UnknownOutcome, nil
 	}
 	return e
