@@ -1,0 +1,249 @@
+package governancesqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/keys/keyssqlite"
+	"github.com/tallystick-go/tallystick/quota"
+)
+
+// load reads what a plan names. Nothing has to exist for that: a constraint that
+// was never used has no row and needs none, since the writer's turn locks it.
+func load(tx *sqlitetx.Tx, plan *governance.Plan, locked bool) (*governance.Loaded, error) {
+	l := &governance.Loaded{Now: tx.Now}
+	if err := tx.QueryRow(selectHorizon).Scan(&l.Horizon); errors.Is(err, sql.ErrNoRows) {
+		return nil, corrupt("governance_meta")
+	} else if err != nil {
+		return nil, err
+	}
+	if err := loadCurrent(tx, plan, l, locked); err != nil {
+		return nil, err
+	}
+	for _, part := range [...]func(*sqlitetx.Tx, *governance.Plan, *governance.Loaded) error{loadAccounts, loadDefinitions, loadPermits, loadEntries} {
+		if err := part(tx, plan, l); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func loadCurrent(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded, locked bool) error {
+	n := len(plan.Constraints)
+	if n == 0 {
+		return nil
+	}
+	l.Current = make([]governance.Current, n)
+	ids := make([]byte, 0, 16*n)
+	for i := range plan.Constraints {
+		ids = append(ids, plan.Constraints[i][:]...)
+		l.Current[i].Locked = locked
+		l.Current[i].Cell.Key.Constraint = plan.Constraints[i]
+	}
+	var row cellRow
+	var i int64
+	var window quota.Window
+	return each(tx, selectCurrent, append([]any{&i, &window.Start, &window.End}, row.targets()...), func() error {
+		c := &l.Current[i]
+		c.Window = window
+		if row.kind == 0 {
+			return nil
+		}
+		c.Cell.Key.WindowStart = window.Start
+		return row.into(&c.Cell)
+	}, ids, n)
+}
+
+// loadAccounts takes what was loaded already from there: most settlements are of
+// the current window.
+func loadAccounts(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
+	if len(plan.Accounts) == 0 {
+		return nil
+	}
+	l.Accounts = make([]governance.Cell, len(plan.Accounts))
+	var row cellRow
+	targets := row.targets()
+	for i := range plan.Accounts {
+		key := plan.Accounts[i]
+		if c := current(plan, l, key); c != nil {
+			l.Accounts[i] = governance.Cell{Key: c.Key, End: c.End, Kind: c.Kind, Account: c.Account, Bucket: c.Bucket.Clone(), Slots: c.Slots.Clone(), Entries: c.Entries}
+			continue
+		}
+		l.Accounts[i].Key = key
+		err := each(tx, selectCell, targets, func() error { return row.into(&l.Accounts[i]) }, key.Constraint[:], key.WindowStart)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// current returns the loaded cell if it is that of the window.
+func current(plan *governance.Plan, l *governance.Loaded, key governance.AccountKey) *governance.Cell {
+	for i := range plan.Constraints {
+		if plan.Constraints[i] == key.Constraint {
+			if c := &l.Current[i].Cell; c.Kind != 0 && c.Key == key {
+				return c
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+func loadDefinitions(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
+	if len(plan.Keys) == 0 {
+		return nil
+	}
+	found, err := keyssqlite.Definitions(tx, plan.Keys)
+	if err != nil {
+		return err
+	}
+	l.Definitions = make([]keys.Definition, len(plan.Keys))
+	for i, id := range plan.Keys {
+		l.Definitions[i] = found[id]
+	}
+	return nil
+}
+
+func loadPermits(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
+	if len(plan.Permits) == 0 {
+		return nil
+	}
+	l.Permits = make([]governance.Record, len(plan.Permits))
+	ids := make([]byte, 0, 16*len(plan.Permits))
+	for i := range plan.Permits {
+		ids = append(ids, plan.Permits[i][:]...)
+	}
+	return eachPermit(tx, selectPermits, func(i int64, rec *governance.Record) { l.Permits[i] = *rec }, ids, len(plan.Permits))
+}
+
+func loadEntries(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
+	q := plan.Entries
+	if q == nil {
+		return nil
+	}
+	l.EntriesRead = q.After
+	var ids []byte
+	var number int64
+	var list sql.RawBytes
+	err := each(tx, selectEntries, []any{&number, &list}, func() error {
+		if len(list)%16 != 0 {
+			return corrupt("permit_batches")
+		}
+		if number == l.EntriesRead+1 { // behind a gap nothing is read: the account's own count tells of it
+			l.EntriesRead = number
+			ids = append(ids, list...)
+		}
+		return nil
+	}, q.Account.Constraint[:], q.Account.WindowStart, q.After, q.Limit)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	l.Entries = make([]governance.Record, 0, len(ids)/16)
+	return eachPermit(tx, selectPermits, func(_ int64, rec *governance.Record) { l.Entries = append(l.Entries, *rec) }, ids, len(ids)/16)
+}
+
+// Permits implements governance.Store.
+func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) ([]governance.Record, error) {
+	var states int64
+	for _, state := range q.States {
+		states |= 1 << state
+	}
+	query := listPermits
+	const open, held = 1 << governance.StateOpen, governance.FlagTokensUncertain | governance.FlagCostUncertain | governance.FlagInvalid
+	if states&^open == 0 && q.Flags&^held == 0 && (states != 0 || q.Flags != 0) {
+		query = listHeld
+	}
+	var list []governance.Record
+	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) error {
+		return eachPermit(tx, query, func(_ int64, rec *governance.Record) { list = append(list, *rec) }, q.After[:], states, int64(q.Flags), q.Limit)
+	})
+	if err != nil {
+		return nil, coreError(err)
+	}
+	return list, nil
+}
+
+// Accounts implements governance.Store.
+func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]governance.Cell, error) {
+	query := selectAccounts
+	if q.Frozen {
+		query = selectFrozen
+	}
+	var list []governance.Cell
+	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) error {
+		var row cellRow
+		var id sql.RawBytes
+		var start int64
+		return each(tx, query, append([]any{&id, &start}, row.targets()...), func() error {
+			c := governance.Cell{Key: governance.AccountKey{WindowStart: start}}
+			if copy(c.Key.Constraint[:], id) != len(id) {
+				return corrupt("constraint_cells")
+			}
+			err := row.into(&c)
+			list = append(list, c)
+			return err
+		}, q.After.Constraint[:], q.After.WindowStart, q.Limit)
+	})
+	if err != nil {
+		return nil, coreError(err)
+	}
+	return list, nil
+}
+
+// NoteQuery asks for what operators did, oldest first.
+type NoteQuery struct {
+	After int64 // the Next of the page before
+	Limit int
+}
+
+// NotePage is one page of notes. A page shorter than the limit is the last one.
+type NotePage struct {
+	Notes []governance.Note
+	Next  int64
+}
+
+// Notes lists what operators did and why. Errors: governance.ErrUnavailable,
+// governance.ErrCorrupt.
+func (s *Store) Notes(ctx context.Context, q NoteQuery) (NotePage, error) {
+	page := NotePage{Next: q.After}
+	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) error {
+		var n governance.Note
+		var permit, constraint sql.RawBytes
+		targets := []any{&page.Next, &n.At, &n.Actor, &n.Action, &permit, &constraint, &n.Account.WindowStart, &n.Reason, &n.Before, &n.After}
+		return each(tx, selectNotes, targets, func() error {
+			n.Permit, n.Account.Constraint = governance.PermitID{}, governance.ConstraintID{}
+			copy(n.Permit[:], permit)
+			copy(n.Account.Constraint[:], constraint)
+			page.Notes = append(page.Notes, n)
+			return nil
+		}, q.After, q.Limit)
+	})
+	if err != nil {
+		return NotePage{}, coreError(err)
+	}
+	return page, nil
+}
+
+// each scans every row of a query into the same targets.
+func each(tx *sqlitetx.Tx, query string, targets []any, visit func() error, args ...any) error {
+	rows, err := tx.Query(query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		if err := visit(); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

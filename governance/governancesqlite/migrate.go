@@ -1,0 +1,88 @@
+package governancesqlite
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/internal/migrate"
+	"github.com/tallystick-go/tallystick/internal/migrate/migratesqlite"
+	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/keys/keyssqlite"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations are the numbered files of this package, for your own migration tool;
+// those of keyssqlite belong to the same file.
+func Migrations() fs.FS { return files }
+
+func sources() []migrate.Source {
+	return []migrate.Source{keyssqlite.Source(), {Package: "governancesqlite", FS: files}}
+}
+
+// Migrate creates or updates the tables of keys and counters, all or nothing. Safe
+// to run from several processes at once.
+//
+// Errors: ErrForeign, ErrNotSQLite, ErrUnsafe, ErrExposed, governance.ErrCorrupt,
+// governance.ErrUnavailable, *keys.FieldError for unusable options.
+func (d *DB) Migrate(ctx context.Context) error {
+	if err := d.private(ctx); err != nil {
+		return err
+	}
+	_, err := migratesqlite.Migrate(ctx, d.db.Handle(), nil, sources()...)
+	return attachError(err)
+}
+
+// Check refuses a handle that would lose what it commits, a damaged file, and a
+// schema that is older or not ours. A newer one passes.
+//
+// Errors: those of Migrate, ErrOlder.
+func (d *DB) Check(ctx context.Context) error {
+	if err := d.private(ctx); err != nil {
+		return err
+	}
+	return attachError(migratesqlite.Check(ctx, d.db.Handle(), sources()...))
+}
+
+// attachError adds the core's error where a driver's is underneath.
+func attachError(err error) error {
+	var failed *sqlitetx.Error
+	if !errors.As(err, &failed) || failed.Class == sqlitetx.NotSQLite {
+		return err
+	}
+	return coreError(err)
+}
+
+// private refuses a file that other users of the machine could change or replace.
+func (d *DB) private(ctx context.Context) error {
+	if d.invalid != nil {
+		return d.invalid
+	}
+	var path string
+	if err := d.db.Handle().QueryRowContext(ctx, selectPath).Scan(&path); err != nil {
+		return attachError(sqlitetx.Scrub(err))
+	}
+	if path == "" || runtime.GOOS == "windows" { // in memory: Verify refuses it; modes say nothing there
+		return nil
+	}
+	file, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("%w: the database file is gone", governance.ErrUnavailable)
+	}
+	if file.Mode().Perm()&0o002 != 0 {
+		return &ExposedError{What: "the database file", Advice: "run chmod o-w on it, and look at who changed it"}
+	}
+	folder, err := os.Stat(filepath.Dir(path))
+	if err == nil && folder.Mode().Perm()&0o002 != 0 && folder.Mode()&os.ModeSticky == 0 {
+		return &ExposedError{What: "its folder", Advice: "run chmod o-w on the folder, or keep the file elsewhere"}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+-- Instants end in _us: microseconds since 1970, UTC. Ids are 16 bytes. Amounts in
+-- constraint_cells are tokens or microUSD, by kind.
+
+-- One row: which file this is, and how far back permits are remembered.
+CREATE TABLE governance_meta (
+	one        INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+	namespace  BLOB    NOT NULL CHECK (length(namespace) = 16),
+	horizon_us INTEGER NOT NULL,
+	doubts     INTEGER NOT NULL -- commits whose answer was lost and whose outcome was then found
+) STRICT;
+
+INSERT INTO governance_meta (one, namespace, horizon_us, doubts) VALUES (1, randomblob(16), 0, 0);
+
+-- The window that each constraint is in.
+CREATE TABLE constraint_windows (
+	constraint_id   BLOB    NOT NULL PRIMARY KEY CHECK (length(constraint_id) = 16),
+	window_start_us INTEGER NOT NULL,
+	window_end_us   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The state of one window of one constraint: an account's amounts, or a bucket or
+-- slots in state. Rows are never deleted with the definition that they belong to.
+CREATE TABLE constraint_cells (
+	constraint_id   BLOB    NOT NULL CHECK (length(constraint_id) = 16),
+	window_start_us INTEGER NOT NULL,
+	window_end_us   INTEGER NOT NULL,
+	kind            INTEGER NOT NULL CHECK (kind > 0),
+	consumed        INTEGER NOT NULL,
+	uncertain       INTEGER NOT NULL,
+	reserved        INTEGER NOT NULL,
+	granted         INTEGER NOT NULL,
+	observed        INTEGER NOT NULL,
+	frozen          INTEGER NOT NULL CHECK (frozen IN (0, 1)),
+	entries         INTEGER NOT NULL, -- batches that reserved here
+	state           BLOB,
+	PRIMARY KEY (constraint_id, window_start_us)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX constraint_cells_frozen ON constraint_cells (constraint_id, window_start_us) WHERE frozen = 1;
+
+-- One row per transaction that admitted. terms: what its permits captured, each
+-- text once. permit_ids: their ids, one after another.
+CREATE TABLE permit_batches (
+	number     INTEGER NOT NULL PRIMARY KEY,
+	id         BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
+	at_us      INTEGER NOT NULL,
+	terms      BLOB    NOT NULL,
+	permit_ids BLOB    NOT NULL
+) STRICT;
+
+CREATE TABLE permits (
+	id            BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+	batch         INTEGER NOT NULL, -- permit_batches.number
+	terms_index   INTEGER NOT NULL, -- into its terms
+	owner         BLOB    NOT NULL CHECK (length(owner) = 16),
+	fingerprint   BLOB    CHECK (length(fingerprint) = 16), -- NULL: the id was not the caller's
+	admitted_us   INTEGER NOT NULL,
+	ended_us      INTEGER NOT NULL, -- 0 while open
+	state         INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), -- open, settled, cancelled, resolved
+	flags         INTEGER NOT NULL,
+	version       INTEGER NOT NULL,
+	tokens        INTEGER NOT NULL, -- reserved
+	cost_microusd INTEGER NOT NULL, -- reserved
+	segments      BLOB,
+	outcome       BLOB,
+	resolution    BLOB
+) STRICT, WITHOUT ROWID;
+
+-- What somebody may have to look at: open, or flagged uncertain (1, 2) or invalid (8).
+CREATE INDEX permits_held ON permits (id) WHERE state = 1 OR flags & 11 <> 0;
+
+-- The number-th batch that reserved in an account; numbers have no gaps.
+CREATE TABLE account_entries (
+	constraint_id   BLOB    NOT NULL CHECK (length(constraint_id) = 16),
+	window_start_us INTEGER NOT NULL,
+	number          INTEGER NOT NULL CHECK (number > 0),
+	batch           INTEGER NOT NULL, -- permit_batches.number
+	PRIMARY KEY (constraint_id, window_start_us, number)
+) STRICT, WITHOUT ROWID;
+
+-- What operators did and why.
+CREATE TABLE operator_notes (
+	number          INTEGER NOT NULL PRIMARY KEY,
+	at_us           INTEGER NOT NULL,
+	actor           TEXT    NOT NULL,
+	action          TEXT    NOT NULL,
+	permit          BLOB,
+	constraint_id   BLOB,
+	window_start_us INTEGER NOT NULL,
+	reason          TEXT    NOT NULL,
+	before          TEXT    NOT NULL,
+	after           TEXT    NOT NULL
+) STRICT;

@@ -1,0 +1,121 @@
+// Package governancesqlite keeps keys and counters in one SQLite file.
+//
+// There is one writer at a time, for both: a transaction of admissions reads the
+// keys' definitions inside itself, so an edit is seen by everything that begins
+// after it. A commit is on the disk when it returns.
+//
+// The caller opens and owns the handle and chooses the driver; a handle that would
+// lose what it commits, and a file that anybody may write, are refused. With
+// modernc.org/sqlite:
+//
+//	file:gateway.db?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)
+//
+// Several processes on one machine may share a file. For several machines there
+// is governancepg.
+//
+// Source: design "The shape", "Admission, exactly".
+package governancesqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/keys/keyssqlite"
+)
+
+// Options tune the adapter. Nil and zero fields are the defaults.
+type Options struct {
+	// Now is the database's clock, for tests. It is read after the write lock is
+	// held. Default time.Now.
+	Now func() time.Time
+	// Format is how tokens look. The zero value is the library's own.
+	Format keys.Format
+	// Readers is how many connections for reading stay open. Default 4.
+	Readers int
+}
+
+// DB is one SQLite file: keys and counters in one place.
+type DB struct {
+	Keys  *keyssqlite.Store
+	Store *Store
+
+	db      *sqlitetx.DB
+	invalid error // what is wrong with the options
+}
+
+var (
+	_ governance.Backend = (*DB)(nil)
+	_ governance.Store   = (*Store)(nil)
+)
+
+// Open makes a DB on the caller's handle; nil options are the defaults. It does no
+// I/O: Migrate or Check comes next. An unusable Options.Format is reported there.
+func Open(db *sql.DB, o *Options) *DB {
+	var options Options
+	if o != nil {
+		options = *o
+	}
+	tx := &sqlitetx.Options{Readers: options.Readers}
+	if now := options.Now; now != nil {
+		tx.Now = func() int64 { return now().UnixMicro() }
+	}
+	d := &DB{db: sqlitetx.New(db, tx)}
+	d.Keys, d.invalid = keyssqlite.On(d.db, &keyssqlite.Options{Tokens: options.Format})
+	if d.invalid != nil { // until Migrate or Check says so, nothing but the default is accepted
+		d.Keys, _ = keyssqlite.On(d.db, nil)
+	}
+	d.Store = &Store{db: d.db}
+	return d
+}
+
+// Backend is what governance.New takes.
+func (d *DB) Backend() governance.Stores {
+	return governance.Stores{Keys: d.Keys, Store: d.Store}
+}
+
+// Close gives the kept connections back to the handle, which stays open and the
+// caller's. A transaction that is running ends first.
+func (d *DB) Close() error { return d.db.Close() }
+
+// Store keeps the counters and permits.
+//
+// Concurrency: safe; one transaction writes at a time.
+type Store struct {
+	db *sqlitetx.DB
+}
+
+// Step implements governance.Store.
+func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	var changes *governance.Changes
+	err := s.db.Write(ctx, func(tx *sqlitetx.Tx) error {
+		loaded, err := load(tx, plan, true)
+		if err != nil {
+			return err
+		}
+		if changes = decide(loaded); changes.Empty() {
+			return nil
+		}
+		return write(tx, changes)
+	})
+	if sqlitetx.Classify(err) == sqlitetx.UnknownOutcome {
+		return s.find(ctx, changes, err)
+	}
+	return coreError(err)
+}
+
+// View implements governance.Store.
+func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Loaded, error) {
+	var loaded *governance.Loaded
+	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) (err error) {
+		loaded, err = load(tx, plan, false)
+		return err
+	})
+	if err != nil {
+		return nil, coreError(err)
+	}
+	return loaded, nil
+}

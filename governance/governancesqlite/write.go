@@ -1,0 +1,118 @@
+package governancesqlite
+
+import (
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+)
+
+// write puts the changes into the transaction.
+func write(tx *sqlitetx.Tx, ch *governance.Changes) error {
+	for i := range ch.Windows {
+		w := &ch.Windows[i]
+		if _, err := tx.Exec(upsertWindow, w.Constraint[:], w.Window.Start, w.Window.End); err != nil {
+			return err
+		}
+	}
+	if err := writeCells(tx, ch.Cells); err != nil {
+		return err
+	}
+	if ch.Batch != nil {
+		if err := writeBatch(tx, ch.Batch); err != nil {
+			return err
+		}
+	}
+	if err := updatePermits(tx, ch.Permits); err != nil {
+		return err
+	}
+	return writeNotes(tx, ch.Notes)
+}
+
+func writeCells(tx *sqlitetx.Tx, cells []governance.Cell) error {
+	var space [1024]byte
+	for i := range cells {
+		c := &cells[i]
+		state, err := c.AppendState(space[:0])
+		if err != nil {
+			return err
+		}
+		a := &c.Account
+		_, err = tx.Exec(upsertCell, c.Key.Constraint[:], c.Key.WindowStart, c.End, int64(c.Kind),
+			a.Consumed, a.Uncertain, a.Reserved, a.Granted, a.Observed, a.Frozen, c.Entries, state)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeBatch(tx *sqlitetx.Tx, b *governance.Batch) error {
+	ids := make([]byte, 0, 16*len(b.Permits))
+	for i := range b.Permits {
+		ids = append(ids, b.Permits[i].ID[:]...)
+	}
+	if _, err := tx.Exec(insertBatch, b.ID[:], b.At, appendTerms([]byte{}, b.Terms), ids); err != nil {
+		return lost(err)
+	}
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		if _, err := tx.Exec(insertEntry, e.Account.Constraint[:], e.Account.WindowStart, e.Number); err != nil {
+			return torn(err)
+		}
+	}
+	for i := range b.Permits {
+		rec := &b.Permits[i]
+		outcome, resolution := outcomes(rec)
+		_, err := tx.Exec(insertPermit, rec.ID[:], int64(rec.TermsIndex), rec.Owner[:], fingerprint(rec), rec.At, rec.EndedAt,
+			int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost, rec.Segments, outcome, resolution)
+		if err != nil {
+			return lost(err)
+		}
+	}
+	return nil
+}
+
+// updatePermits writes new states over the ones that were loaded, and over no others.
+func updatePermits(tx *sqlitetx.Tx, list []governance.Record) error {
+	for i := range list {
+		rec := &list[i]
+		outcome, resolution := outcomes(rec)
+		n, err := tx.Exec(updatePermit, rec.EndedAt, int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost,
+			rec.Segments, outcome, resolution, rec.ID[:], int64(rec.Version)-1)
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return governance.ErrRetry
+		}
+	}
+	return nil
+}
+
+func writeNotes(tx *sqlitetx.Tx, notes []governance.Note) error {
+	for i := range notes {
+		n := &notes[i]
+		_, err := tx.Exec(insertNote, n.At, n.Actor, n.Action, n.Permit[:], n.Account.Constraint[:], n.Account.WindowStart, n.Reason, n.Before, n.After)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcomes are the stored forms; none while there is none.
+func outcomes(rec *governance.Record) (outcome, resolution []byte) {
+	if rec.Outcome != (governance.Outcome{}) {
+		outcome = rec.Outcome.AppendBinary(nil)
+	}
+	if rec.Resolution != (governance.Outcome{}) {
+		resolution = rec.Resolution.AppendBinary(nil)
+	}
+	return outcome, resolution
+}
+
+func fingerprint(rec *governance.Record) []byte {
+	if rec.Fingerprint == (governance.Fingerprint{}) {
+		return nil
+	}
+	return rec.Fingerprint[:]
+}
