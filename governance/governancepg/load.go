@@ -19,6 +19,7 @@ type load struct {
 	rows   map[governance.AccountKey]version // of the cells that were loaded
 	found  int                               // pointer rows
 	batch  map[governance.BatchID]*batchRow
+	listed []governance.BatchID // batches of the entries that the plan asked for
 }
 
 // version identifies a cell's row.
@@ -155,6 +156,7 @@ func (l *load) entries(rows pgx.Rows) error {
 		}
 		l.loaded.EntriesRead = number
 		l.batch[id.Bytes] = nil
+		l.listed = append(l.listed, id.Bytes)
 	}
 	return rows.Err()
 }
@@ -178,8 +180,8 @@ func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch
 	}
 	if l.plan.Entries != nil {
 		var wanted []governance.PermitID
-		for _, row := range l.batch {
-			wanted = append(wanted, row.permits...)
+		for _, id := range l.listed {
+			wanted = append(wanted, l.batch[id].permits...)
 		}
 		// Permits that the plan names anyway are answered there, not twice.
 		var b pgx.Batch

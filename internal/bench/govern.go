@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite" // the SQLite driver
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/governance/governancemem"
+	"github.com/tallystick-go/tallystick/governance/governancepg"
+	"github.com/tallystick-go/tallystick/governance/governancesqlite"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// governed is a governor over one database with its teams and keys.
+type governed struct {
+	backend    governance.Backend
+	gov        *governance.Governor
+	pool       *pgxpool.Pool
+	schema     string
+	teams      []keys.Team
+	principals []keys.Principal
+	perMinute  int64 // the request rate that the limits drain at, over all teams
+	admitted   atomic.Int64
+	found      int64
+	accounts   int64
+	levels     string
+}
+
+const (
+	tokensEach = 1000
+	costEach   = 5000
+	teamsWide  = 1000
+	keysEach   = 10
+)
+
+func (e *environment) ceiling(ctx context.Context, r row) (*ceiling, error) {
+	if r.store == "postgres" {
+		return e.postgresCeiling(ctx, r.ceiling, r.callers)
+	}
+	return e.sqliteCeiling(ctx)
+}
+
+// govern opens an empty database with the row's teams and keys.
+func (e *environment) govern(ctx context.Context, r row) (*governed, error) {
+	g := &governed{}
+	options := &governance.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	switch r.store {
+	case "postgres":
+		pool, err := e.pool(ctx, 4)
+		if err != nil {
+			return nil, err
+		}
+		g.pool, g.schema = pool, e.schema()
+		db, err := governancepg.Open(pool, &governancepg.Options{Schema: g.schema})
+		if err != nil {
+			return nil, err
+		}
+		if err := db.Migrate(ctx); err != nil {
+			return nil, err
+		}
+		g.backend = db
+	case "sqlite":
+		handle, err := e.sqlite()
+		if err != nil {
+			return nil, err
+		}
+		db := governancesqlite.Open(handle, nil)
+		if err := db.Migrate(ctx); err != nil {
+			return nil, err
+		}
+		g.backend = db
+	case "memory":
+		db, err := governancemem.New(nil)
+		if err != nil {
+			return nil, err
+		}
+		g.backend = db
+	}
+	var err error
+	if g.gov, err = governance.New(g.backend, options); err != nil {
+		return nil, err
+	}
+	teams, each := 1, 1
+	if r.spread {
+		teams, each = teamsWide, keysEach
+	}
+	return g, g.populate(ctx, teams, each)
+}
+
+func (e *environment) sqlite() (*sql.DB, error) {
+	path, err := e.file()
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)")
+	if err == nil {
+		e.files = append(e.files, db)
+	}
+	return db, err
+}
+
+// limitsAt are seven constraints in all: requests, tokens and a month's money of
+// the key; requests, tokens, a day's tokens and a month's money of the team.
+func limitsAt(perMinute int64, team bool) keys.Limits {
+	money := amount.MicroUSD(1_000_000_000_000_000)
+	l := keys.Limits{
+		RequestsPerMinute: keys.Limit(max(perMinute, 1000)), TokensPerMinute: keys.Limit(max(perMinute, 1000) * tokensEach),
+		CostPerMonth: &money,
+	}
+	if team {
+		l.TokensPerDay = keys.Limit(1_000_000_000_000_000)
+	}
+	return l
+}
+
+// startRate is the limit before the real speed is known.
+const startRate = 1_000_000
+
+func (g *governed) populate(ctx context.Context, teams, each int) error {
+	store := g.backend.Backend().Keys
+	for i := range teams {
+		team, err := store.CreateTeam(ctx, keys.CreateTeam{ID: fmt.Sprintf("team-%d", i), Name: "bench", Limits: limitsAt(startRate/int64(teams), true)})
+		if err != nil {
+			return err
+		}
+		g.teams = append(g.teams, team)
+		for range each {
+			created, err := store.CreateKey(ctx, keys.CreateKey{TeamID: team.ID, Owner: "bench", Name: "bench", Limits: limitsAt(startRate/int64(teams*each), false)})
+			if err != nil {
+				return err
+			}
+			p, err := store.Resolve(ctx, created.Token.Reveal())
+			if err != nil {
+				return err
+			}
+			g.principals = append(g.principals, p)
+		}
+	}
+	return nil
+}
+
+func (g *governed) request(p *keys.Principal) governance.Request {
+	return governance.Request{
+		Principal: p, Model: "bench-model", Price: priceRow,
+		Bound: governance.Bound{Tokens: tokensEach, Cost: costEach},
+	}
+}
+
+var priceRow = make([]byte, 96)
+
+func (g *governed) anyone() *keys.Principal {
+	if len(g.principals) == 1 {
+		return &g.principals[0]
+	}
+	return &g.principals[rand.IntN(len(g.principals))]
+}
+
+func admitOnly(g *governed) (load, error) {
+	return func(ctx context.Context, _ int) error {
+		_, err := g.gov.Admit(ctx, g.request(g.anyone()))
+		if err == nil {
+			g.admitted.Add(1)
+		}
+		return err
+	}, nil
+}
+
+func admitAndSettle(g *governed) (load, error) {
+	return func(ctx context.Context, _ int) error {
+		permit, err := g.gov.Admit(ctx, g.request(g.anyone()))
+		if err != nil {
+			return err
+		}
+		g.admitted.Add(1)
+		return permit.Settle(ctx, governance.Used(tokensEach/2, costEach/2))
+	}, nil
+}
+
+// refusedOnly asks for more money than there is; every answer is a refusal.
+func refusedOnly(g *governed) (load, error) {
+	return func(ctx context.Context, _ int) error {
+		r := g.request(g.anyone())
+		r.Bound.Tokens = amount.Tokens(*r.Principal.Team.Limits.TokensPerMinute)
+		_, err := g.gov.Admit(ctx, r)
+		if governance.StatusOf(err).Code != 429 {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+func (g *governed) wal(ctx context.Context) int64 {
+	if g.pool == nil {
+		return 0
+	}
+	var n int64
+	_ = g.pool.QueryRow(ctx, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&n)
+	return n
+}
+
+func (g *governed) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_ = g.gov.Close(ctx)
+}
