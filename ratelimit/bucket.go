@@ -13,7 +13,8 @@ import (
 // Time: nowMicros is microseconds since the epoch, from one clock for all callers
 // (the store's). A time before the latest one counts as the latest one, and one
 // before the epoch as the epoch.
-// Concurrency: not safe; a store serializes the calls on one bucket.
+// Concurrency: not safe; a store serializes the calls on one bucket. A copy shares
+// memory with its original, so only one of them may be used on; see Clone.
 //
 // Source: design "Rates".
 type Bucket struct {
@@ -26,6 +27,7 @@ type Bucket struct {
 	late     int // how many segments were born after the anchor
 	room     int // at least so many of the encoding's bytes are free
 	segments []segment
+	space    []segment // the memory that segments is a part of
 }
 
 // head is what is known only of the first segment.
@@ -38,16 +40,20 @@ type head struct {
 // segment is a stretch of the queue: one reservation, several that were merged, or
 // debt that nobody will give back.
 type segment struct {
-	tokens      int64  // still held; the head's first token may be part drained
-	first, last uint64 // the open members' sequence numbers; zero if none is open
-	born        int64  // when it joined, if that is after the anchor; else zero
-	merged      bool   // holds more than its one open member does
+	tokens int64  // still held; the head's first token may be part drained
+	first  uint64 // the first open member's number; zero if none is open
+	span   uint64 // how many numbers a merged segment spans; zero if it is one reservation
+	born   int64  // when it joined, if that is after the anchor; else zero
 }
 
 func (s *segment) terminal() bool { return s.first == 0 }
+func (s *segment) merged() bool   { return s.span != 0 }
+
+// last is the last open member's number.
+func (s *segment) last() uint64 { return s.first + max(s.span, 1) - 1 }
 
 // close makes it debt that nobody will give back.
-func (s *segment) close() { s.first, s.last, s.merged = 0, 0, false }
+func (s *segment) close() { s.first, s.span = 0, 0 }
 
 // unseen is the rate of a bucket that holds debt though no admission told it a
 // limit.
@@ -102,11 +108,23 @@ func (b *Bucket) Admit(nowMicros int64, l Limit, cost int64) (seq uint64, v Verd
 		return 0, v, err
 	}
 	if b.next >= maxSeq {
-		return 0, Verdict{}, fmt.Errorf("%w: sequence numbers are used up", ErrOverflow)
+		return 0, Verdict{}, errNumbers
 	}
 	b.see(nowMicros, l.PerMinute)
 	return b.reserve(cost, 0), v, nil
 }
+
+// spend is Admit for a cost that nobody will give back.
+func (b *Bucket) spend(now int64, l Limit, cost int64) (Verdict, error) {
+	v, err := b.Peek(now, l, cost)
+	if err == nil && v.OK && cost > 0 {
+		b.see(now, l.PerMinute)
+		b.push(segment{tokens: cost})
+	}
+	return v, err
+}
+
+var errNumbers = fmt.Errorf("%w: sequence numbers are used up", ErrOverflow)
 
 // Raise reserves more for a reservation made earlier, under the limit. It returns a
 // number of its own, under which the extra alone is given back. Unlike an
@@ -119,7 +137,7 @@ func (b *Bucket) Raise(nowMicros int64, l Limit, extra int64) (seq uint64, v Ver
 		return 0, v, err
 	}
 	if b.next >= maxSeq {
-		return 0, Verdict{}, fmt.Errorf("%w: sequence numbers are used up", ErrOverflow)
+		return 0, Verdict{}, errNumbers
 	}
 	if b.held > maxHeld-extra {
 		return 0, Verdict{}, fmt.Errorf("%w: %d tokens on top of %d that are not drained yet", ErrOverflow, extra, b.held)
@@ -180,6 +198,14 @@ func (b *Bucket) Reanchor(nowMicros int64) {
 		b.late = 0
 		b.mergeTerminals()
 	}
+}
+
+// Clone returns a bucket that shares nothing with b.
+func (b *Bucket) Clone() Bucket {
+	c := *b
+	c.space = append(make([]segment, 0, capacity(len(b.segments))), b.segments...)
+	c.segments = c.space
+	return c
 }
 
 // start gives a bucket that has seen nothing its anchor and its first number.

@@ -458,3 +458,19 @@ func TestRaiseOverflow(t *testing.T) {
 	}
 	admit(t, &b, epoch+minute, l, l.Burst)
 }
+
+func TestCloneSharesNothing(t *testing.T) {
+	b := sample(t)
+	c := b.Clone()
+	before := encode(t, b)
+	if string(before) != string(encode(t, &c)) {
+		t.Fatal("the clone differs")
+	}
+	l := ratelimit.Per(6000)
+	for range 5 {
+		admit(t, &c, epoch+second, l, 100)
+	}
+	if string(before) != string(encode(t, b)) {
+		t.Fatal("using the clone changed the original")
+	}
+}

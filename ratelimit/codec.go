@@ -18,7 +18,7 @@ import (
 //	segments: tokens << 2 | kind, then
 //	  terminal  nothing
 //	  open      nothing: one member, numbered as expected
-//	  ranged    zigzag(first - expected), 1 + last - first if merged, else 0
+//	  ranged    zigzag(first - expected), span
 //	  born      another kind, born - anchor, then what that kind has
 //
 // The number expected after a member is the next one, and a terminal segment counts
@@ -55,19 +55,11 @@ func (n *numbering) kind(s *segment) (kind uint64, gap int64) {
 		n.expected = s.first
 	}
 	gap = int64(s.first - n.expected)
-	n.expected = s.last + 1
-	if gap == 0 && !s.merged {
+	n.expected = s.last() + 1
+	if gap == 0 && !s.merged() {
 		return kindOpen, 0
 	}
 	return kindRanged, gap
-}
-
-// members is how many numbers a merged segment spans; zero if it is not merged.
-func (s *segment) members() uint64 {
-	if !s.merged {
-		return 0
-	}
-	return 1 + s.last - s.first
 }
 
 // AppendBinary appends the encoding, at most MaxEncoded bytes. Equal states have
@@ -114,7 +106,7 @@ func (b *Bucket) AppendBinary(dst []byte) ([]byte, error) {
 		}
 		if kind == kindRanged {
 			dst = binary.AppendVarint(dst, gap)
-			dst = binary.AppendUvarint(dst, s.members())
+			dst = binary.AppendUvarint(dst, s.span)
 		}
 	}
 	return dst, nil
@@ -143,13 +135,14 @@ func (b *Bucket) segmentBytes() (size int) {
 			size += 1 + uvarintLen(uint64(s.born-b.anchor))
 		}
 		if kind == kindRanged {
-			size += uvarintLen(uint64(gap<<1)^uint64(gap>>63)) + uvarintLen(s.members())
+			size += uvarintLen(uint64(gap<<1)^uint64(gap>>63)) + uvarintLen(s.span)
 		}
 	}
 	return size
 }
 
-func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+// uvarintLen is the bits in sevens, rounded up, without a division.
+func uvarintLen(v uint64) int { return (9*bits.Len64(v|1) + 64) >> 6 }
 
 // UnmarshalBinary replaces the bucket by the encoded one. It reuses the bucket's
 // memory. Bytes that AppendBinary would not have written are refused and leave the
@@ -158,24 +151,34 @@ func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 // Errors: ErrCorrupt.
 func (b *Bucket) UnmarshalBinary(p []byte) error {
 	var (
-		d     = decoder{p: p}
-		out   Bucket
-		space [maxSegments]segment
+		d   = decoder{p: p}
+		out Bucket
 	)
-	segments := d.bucket(&out, &space)
-	switch {
-	case d.wrong != "":
-		return fmt.Errorf("%w: %s", ErrCorrupt, d.wrong)
-	case len(d.p) > 0:
-		return fmt.Errorf("%w: %d bytes follow it", ErrCorrupt, len(d.p))
-	case len(p) > MaxEncoded:
-		return fmt.Errorf("%w: %d bytes are more than %d", ErrCorrupt, len(p), MaxEncoded)
+	count := d.header(&out)
+	if len(b.segments) > 0 { // not to be lost if something is wrong further on
+		return d.aside(b, out, count, len(p))
 	}
-	keep := b.segments[:0]
-	if cap(keep) < len(segments) {
-		keep = make([]segment, 0, min(len(segments)+32, maxSegments+1))
+	if b.space = b.space[:0]; cap(b.space) < count {
+		b.space = make([]segment, 0, capacity(count))
 	}
-	out.segments = append(keep, segments...)
+	if err := d.rest(&out, b.space[:count], len(p)); err != nil {
+		return err
+	}
+	out.space, out.segments = b.space, b.space[:count]
+	*b = out
+	return nil
+}
+
+// aside decodes the segments elsewhere and replaces the bucket when all is well.
+func (d *decoder) aside(b *Bucket, out Bucket, count, size int) error {
+	var space [maxSegments]segment
+	if err := d.rest(&out, space[:count], size); err != nil {
+		return err
+	}
+	if out.space = b.space[:0]; cap(out.space) < count {
+		out.space = make([]segment, 0, capacity(count))
+	}
+	out.segments = append(out.space, space[:count]...)
 	*b = out
 	return nil
 }
@@ -184,6 +187,8 @@ func (b *Bucket) UnmarshalBinary(p []byte) error {
 // give zero.
 type decoder struct {
 	p     []byte
+	flags byte
+	open  uint64 // the first open member's number
 	wrong string
 }
 
@@ -206,84 +211,96 @@ func (d *decoder) byte() byte {
 
 // number reads a minimal varint of at most most.
 func (d *decoder) number(most uint64) uint64 {
-	if len(d.p) > 0 && d.p[0] < 0x80 && uint64(d.p[0]) <= most {
-		v := uint64(d.p[0])
-		d.p = d.p[1:]
+	var v uint64
+	for i, c := range d.p {
+		if i == 9 && c > 1 {
+			break
+		}
+		v |= uint64(c&0x7f) << (7 * i)
+		if c >= 0x80 {
+			continue
+		}
+		if i > 0 && c == 0 {
+			d.fail("a number is longer than need be")
+			return 0
+		}
+		if v > most {
+			break
+		}
+		d.p = d.p[i+1:]
 		return v
 	}
-	v, n := binary.Uvarint(d.p)
-	switch {
-	case n == 0:
-		d.fail("it is cut off")
-		return 0
-	case n < 0 || v > most:
-		d.fail("a number is too large")
-		return 0
-	case n > 1 && d.p[n-1] == 0:
-		d.fail("a number is longer than need be")
-		return 0
-	}
-	d.p = d.p[n:]
-	return v
+	d.fail("a number is too large or cut off")
+	return 0
 }
 
-func (d *decoder) bucket(b *Bucket, space *[maxSegments]segment) []segment {
+// header reads everything before the segments and returns their number.
+func (d *decoder) header(b *Bucket) (count int) {
 	if v := d.byte(); d.wrong == "" && v != version {
 		d.fail(fmt.Sprintf("version %d is not known here; it may come from a newer release", v))
 	}
-	flags := d.byte()
-	if flags&^flagsMask != 0 || flags != 0 && flags&anchored == 0 {
+	d.flags = d.byte()
+	if d.flags&^flagsMask != 0 || d.flags != 0 && d.flags&anchored == 0 {
 		d.fail("unknown flags")
 	}
-	if flags == 0 {
-		return nil
+	if d.flags == 0 || d.wrong != "" {
+		return 0
 	}
 	b.anchored = true
-	b.next = d.number(maxSeq)
+	if b.next = d.number(maxSeq); b.next == 0 {
+		d.fail("numbers start at 1")
+	}
 	b.anchor = int64(d.number(math.MaxInt64))
 	b.rate = int64(d.number(uint64(MaxPerMinute)+1)) - 1
-	var open uint64
-	if flags&hasOpen != 0 {
-		if open = b.next - d.number(b.next); open == b.next || open == 0 {
+	if d.flags&hasOpen != 0 {
+		if d.open = b.next - d.number(b.next); d.open == b.next || d.open == 0 {
 			d.fail("an open member has no number")
 		}
 	}
-	segments := space[:d.number(maxSegments)]
-	if flags&hasFrac != 0 {
-		if b.head.frac = int64(d.number(unitsPerToken - 1)); b.head.frac == 0 || len(segments) == 0 {
+	count = int(d.number(maxSegments))
+	if d.flags&hasFrac != 0 {
+		if b.head.frac = int64(d.number(unitsPerToken - 1)); b.head.frac == 0 {
 			d.fail("a fraction of nothing")
 		}
 	}
-	if flags&hasDrained != 0 {
+	if d.flags&hasDrained != 0 {
 		b.head.drained = int64(d.number(uint64(maxHeld)))
 		b.head.drainedFrac = int64(d.number(unitsPerToken - 1))
 		if b.head.drained == 0 && b.head.drainedFrac == 0 {
 			d.fail("nothing drained")
 		}
 	}
-	if b.next == 0 {
-		d.fail("numbers start at 1")
-	}
-	before := len(d.p)
-	d.segments(b, segments, open)
-	b.room = maxSegmentBytes - (before - len(d.p))
-	if d.wrong == "" && b.room < 0 {
-		d.fail("the segments are too long")
-	}
-	if d.wrong == "" && !b.headFits(flags, segments) {
-		d.fail("the head is not what can be left of it")
-	}
-	return segments
+	return count
 }
 
-func (d *decoder) segments(b *Bucket, segments []segment, open uint64) {
-	var last uint64 // the latest member's number
-	expected := uint64(0)
+// rest reads the segments and judges the whole.
+func (d *decoder) rest(b *Bucket, segments []segment, size int) error {
+	before := len(d.p)
+	d.segments(b, segments)
+	b.room = maxSegmentBytes - (before - len(d.p))
+	switch {
+	case d.wrong != "":
+	case b.room < 0 || size > MaxEncoded:
+		d.fail("it is too long")
+	case len(d.p) > 0:
+		d.fail("something follows it")
+	case !d.headFits(b, segments):
+		d.fail("the head is not what can be left of it")
+	}
+	if d.wrong != "" {
+		return fmt.Errorf("%w: %s", ErrCorrupt, d.wrong)
+	}
+	return nil
+}
+
+func (d *decoder) segments(b *Bucket, segments []segment) {
+	var last, expected uint64 // the latest member's number, the next one's
 	for i := range segments {
 		if d.wrong != "" {
 			return
 		}
 		s := &segments[i]
+		*s = segment{}
 		v := d.number(uint64(maxHeld)<<2 | 3)
 		kind := v & 3
 		if s.tokens = int64(v >> 2); s.tokens == 0 || s.tokens > maxHeld-b.held {
@@ -307,27 +324,25 @@ func (d *decoder) segments(b *Bucket, segments []segment, open uint64) {
 			continue
 		}
 		if expected == 0 {
-			expected = open
+			expected = d.open
 		}
-		s.first, s.last = expected, expected
+		s.first = expected
 		if kind == kindRanged {
-			gap, members := d.gap(), d.number(maxSeq)
+			gap := d.gap()
 			s.first += uint64(gap)
-			s.last = s.first
-			if members > 0 {
-				s.merged, s.last = true, s.first+members-1
-			}
-			if gap == 0 && members == 0 || gap != 0 && last == 0 {
+			s.span = d.number(maxSeq)
+			if gap == 0 && s.span == 0 || gap != 0 && last == 0 {
 				d.fail("a range says nothing")
 			}
 		}
-		if s.first <= last || s.first > maxSeq || s.last >= b.next {
+		if s.first <= last || s.first > maxSeq || s.last() >= b.next {
 			d.fail("members are out of order")
 			return
 		}
-		last, expected = s.last, s.last+1
+		last = s.last()
+		expected = last + 1
 	}
-	if (last == 0) != (open == 0) {
+	if (last == 0) != (d.open == 0) {
 		d.fail("the open members are not where they should be")
 	}
 }
@@ -338,8 +353,8 @@ func (d *decoder) gap() int64 {
 }
 
 // headFits reports whether the head's numbers are ones that draining leaves.
-func (b *Bucket) headFits(flags byte, segments []segment) bool {
-	if flags&(hasFrac|hasDrained) == 0 {
+func (d *decoder) headFits(b *Bucket, segments []segment) bool {
+	if d.flags&(hasFrac|hasDrained) == 0 {
 		return true
 	}
 	if len(segments) == 0 || segments[0].born != 0 {
@@ -347,9 +362,10 @@ func (b *Bucket) headFits(flags byte, segments []segment) bool {
 	}
 	switch s := &segments[0]; {
 	case s.terminal():
-		return flags&hasDrained == 0
-	case flags&hasDrained == 0 || b.head.drained > maxHeld-s.tokens:
+		return d.flags&hasDrained == 0
+	case d.flags&hasDrained == 0 || b.head.drained > maxHeld-s.tokens:
 		return false
+	default:
+		return s.merged() || b.head.drainedFrac == b.head.frac
 	}
-	return segments[0].merged || b.head.drainedFrac == b.head.frac
 }

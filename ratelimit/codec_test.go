@@ -156,3 +156,42 @@ func TestUnmarshalReplaces(t *testing.T) {
 		t.Fatal("something is left")
 	}
 }
+
+// useDecoded makes every kind of call on a decoded bucket: none may panic or leave it
+// unsound.
+func useDecoded(t testing.TB, p []byte) {
+	t.Helper()
+	b := new(ratelimit.Bucket)
+	if b.UnmarshalBinary(p) != nil {
+		return
+	}
+	l := ratelimit.Per(1000)
+	sound := func(what string) {
+		t.Helper()
+		if !b.Check() {
+			t.Fatalf("% x: unsound after %s", p, what)
+		}
+		checkBytes(t, encode(t, b))
+	}
+	for seq := range uint64(12) {
+		for _, amount := range []int64{0, 1, 2, 300} {
+			if n, err := b.Return(seq, amount, amount/2); err == nil && (n < 0 || n > amount) {
+				t.Fatalf("% x: returned %d of %d", p, n, amount)
+			}
+			sound("Return")
+		}
+	}
+	for _, now := range []int64{-1, 0, 5, epoch, 1<<63 - 1} {
+		if _, v, err := b.Admit(now, l, 1); err == nil && v.OK {
+			sound("Admit")
+		}
+		if _, v, err := b.Raise(now, l, 1); err == nil && v.OK {
+			sound("Raise")
+		}
+		if b.Overrun(now, 3) == nil {
+			sound("Overrun")
+		}
+	}
+	b.Reanchor(7)
+	sound("Reanchor")
+}

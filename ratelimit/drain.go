@@ -11,7 +11,7 @@ func (b *Bucket) drain(now, rate int64) {
 	}
 	gone, frac := budget.add(wide{0, uint64(b.head.frac)}).div(unitsPerToken)
 	if gone >= uint64(b.held) {
-		b.segments, b.held, b.head, b.late = b.segments[:0], 0, head{}, 0
+		b.segments, b.held, b.head, b.late = b.space[:0], 0, head{}, 0
 		b.room = maxSegmentBytes
 		return
 	}
@@ -25,7 +25,7 @@ func (b *Bucket) drain(now, rate int64) {
 	}
 	b.held -= int64(gone)
 	if popped > 0 {
-		b.segments = append(b.segments[:0], b.segments[popped:]...)
+		b.segments = b.segments[popped:]
 		b.head = head{}
 	}
 	h := &b.segments[0]

@@ -8,7 +8,7 @@ func (b *Bucket) Fit(segments, bytes int) { b.fit(segments, bytes) }
 // and whether it was merged.
 func (b *Bucket) Place(seq uint64) (i int, merged bool) {
 	i = b.find(seq)
-	return i, i >= 0 && b.segments[i].merged
+	return i, i >= 0 && b.segments[i].merged()
 }
 
 // HeadDrained is what the head has drained since it became the head, in units.

@@ -75,7 +75,14 @@ func (l *Limiter) micros() int64 {
 //
 // Errors: ErrInvalid, ErrTooManyKeys.
 func (l *Limiter) Allow(key string, cost int64) (Verdict, error) {
-	_, v, err := l.Reserve(key, cost)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.micros()
+	b, known := l.bucket(key)
+	v, err := b.spend(now, l.limit, cost)
+	if err == nil && v.OK && cost > 0 && !known && !l.remember(key, b, now) {
+		return Verdict{}, ErrTooManyKeys
+	}
 	return v, err
 }
 
@@ -87,21 +94,32 @@ func (l *Limiter) Reserve(key string, cost int64) (*Reservation, Verdict, error)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.micros()
-	b, known := l.buckets[key]
-	if !known {
-		b = new(Bucket)
-	}
+	b, known := l.bucket(key)
 	seq, v, err := b.Admit(now, l.limit, cost)
 	if err != nil || !v.OK {
 		return nil, v, err
 	}
-	if !known && cost > 0 {
-		if !l.makeRoom(now) {
-			return nil, Verdict{}, ErrTooManyKeys
-		}
-		l.buckets[key] = b
+	if cost > 0 && !known && !l.remember(key, b, now) {
+		return nil, Verdict{}, ErrTooManyKeys
 	}
 	return &Reservation{limiter: l, key: key, bucket: b, seq: seq, amount: cost}, v, nil
+}
+
+// bucket returns the key's bucket, or one that is not remembered yet.
+func (l *Limiter) bucket(key string) (b *Bucket, known bool) {
+	if b, known = l.buckets[key]; !known {
+		b = new(Bucket)
+	}
+	return b, known
+}
+
+// remember keeps a bucket that holds something, if there is room.
+func (l *Limiter) remember(key string, b *Bucket, now int64) bool {
+	if !l.makeRoom(now) {
+		return false
+	}
+	l.buckets[key] = b
+	return true
 }
 
 // makeRoom forgets a few buckets that are empty, which is what a bucket is that was

@@ -1,6 +1,9 @@
 package ratelimit
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // The bounds of a bucket.
 const (
@@ -16,26 +19,46 @@ const (
 func (b *Bucket) reserve(tokens, born int64) uint64 {
 	seq := b.next
 	b.next++
-	b.push(segment{tokens: tokens, first: seq, last: seq, born: born})
+	b.push(segment{tokens: tokens, first: seq, born: born})
 	return seq
 }
 
 // push appends a segment and keeps the bounds.
 func (b *Bucket) push(s segment) {
 	b.held += s.tokens
-	if n := len(b.segments); n > 1 && s.terminal() {
+	n := len(b.segments)
+	if n > 1 && s.terminal() {
 		if tail := &b.segments[n-1]; tail.terminal() && tail.born == s.born {
 			tail.tokens += s.tokens
-			b.spend(maxGrowth)
+			b.grew(1)
 			return
 		}
 	}
-	if s.born != 0 {
-		b.late++
+	if n == cap(b.segments) {
+		b.move()
 	}
 	b.segments = append(b.segments, s)
-	b.spend(maxGrowth)
+	size := uvarintLen(uint64(s.tokens)<<2) + 11
+	if s.born != 0 {
+		b.late++
+		size += 11
+	}
+	b.grew(size)
 }
+
+// move makes room behind the segments: at the front, where drained ones were, or in
+// new memory.
+func (b *Bucket) move() {
+	n := len(b.segments)
+	if c := capacity(n); cap(b.space) < c {
+		b.space = make([]segment, c)
+	}
+	b.space = b.space[:cap(b.space)]
+	b.segments = b.space[:copy(b.space, b.segments)]
+}
+
+// capacity leaves room for a third more, so that moving costs little per segment.
+func capacity(n int) int { return n + n/3 + 8 }
 
 // Return gives back what a reservation did not use: amount is what was reserved
 // under seq, keep what of it was used, and keep 0 cancels it. It returns
@@ -59,7 +82,7 @@ func (b *Bucket) Return(seq uint64, amount, keep int64) (returned int64, err err
 		return 0, nil
 	case i > 0:
 		return b.returnBehind(i, seq, amount, keep)
-	case b.segments[0].merged:
+	case b.segments[0].merged():
 		return b.returnMerged(seq, amount, keep)
 	default:
 		return b.returnHead(seq, amount, keep)
@@ -69,13 +92,13 @@ func (b *Bucket) Return(seq uint64, amount, keep int64) (returned int64, err err
 // returnBehind serves a segment that has not been drained at all.
 func (b *Bucket) returnBehind(i int, seq uint64, amount, keep int64) (int64, error) {
 	s := &b.segments[i]
-	if amount > s.tokens || !s.merged && amount != s.tokens {
+	if amount > s.tokens || !s.merged() && amount != s.tokens {
 		return 0, mismatch(seq, amount, s.tokens)
 	}
 	free := amount - keep
 	s.tokens -= free
 	b.held -= free
-	if s.first == s.last {
+	if s.span <= 1 {
 		s.close()
 	}
 	if s.tokens == 0 {
@@ -84,7 +107,7 @@ func (b *Bucket) returnBehind(i int, seq uint64, amount, keep int64) (int64, err
 	}
 	b.mergeTerminalAt(i + 1)
 	b.mergeTerminalAt(i)
-	b.spend(maxGrowth)
+	b.grew(maxGrowth)
 	return free, nil
 }
 
@@ -106,7 +129,7 @@ func (b *Bucket) returnHead(seq uint64, amount, keep int64) (int64, error) {
 		}
 		b.remove(0)
 	}
-	b.spend(maxGrowth)
+	b.grew(maxGrowth)
 	return free, nil
 }
 
@@ -116,7 +139,7 @@ func (b *Bucket) returnMerged(seq uint64, amount, keep int64) (int64, error) {
 	h := b.head
 	s := &b.segments[0]
 	if amount <= h.drained {
-		if s.first == s.last {
+		if s.span <= 1 {
 			s.close()
 			b.head = head{frac: h.frac}
 		}
@@ -137,14 +160,14 @@ func (b *Bucket) returnMerged(seq uint64, amount, keep int64) (int64, error) {
 	b.held -= s.tokens - tokens
 	s.tokens = tokens
 	b.head.frac = int64(product(uint64(tokens), unitsPerToken).sub(left).lo)
-	if s.first == s.last {
+	if s.span <= 1 {
 		s.close()
 		b.head = head{frac: b.head.frac}
 	}
 	if tokens == 0 {
 		b.remove(0)
 	}
-	b.spend(maxGrowth)
+	b.grew(maxGrowth)
 	return int64(whole), nil
 }
 
@@ -157,9 +180,13 @@ func (b *Bucket) find(seq uint64) int {
 	if seq == 0 || seq >= b.next {
 		return -1
 	}
-	for i := range b.segments {
-		if s := &b.segments[i]; s.first <= seq && seq <= s.last {
-			return i
+	for i := len(b.segments) - 1; i >= 0; i-- { // most settle long before they drain
+		if s := &b.segments[i]; !s.terminal() && s.last() >= seq {
+			if s.first <= seq {
+				return i
+			}
+		} else if !s.terminal() {
+			break
 		}
 	}
 	return -1
@@ -173,7 +200,18 @@ func (b *Bucket) remove(i int) {
 	if i == 0 {
 		b.head = head{}
 	}
-	b.segments = append(b.segments[:i], b.segments[i+1:]...)
+	b.cut(i)
+}
+
+// cut closes the gap that segment i leaves, from the nearer end.
+func (b *Bucket) cut(i int) {
+	if n := len(b.segments); i < n/2 {
+		copy(b.segments[1:i+1], b.segments[:i])
+		b.segments = b.segments[1:]
+	} else {
+		copy(b.segments[i:], b.segments[i+1:])
+		b.segments = b.segments[:n-1]
+	}
 }
 
 // mergeTerminalAt merges segment i into its predecessor if nobody can tell.
@@ -199,27 +237,34 @@ func (b *Bucket) mergeTerminals() {
 func (b *Bucket) merge(i int) {
 	p, s := &b.segments[i], &b.segments[i+1]
 	p.tokens += s.tokens
-	p.merged = !p.terminal() || !s.terminal()
-	if p.terminal() {
-		p.first = s.first
-	}
-	if !s.terminal() {
-		p.last = s.last
+	switch {
+	case p.terminal() && s.terminal():
+	case p.terminal():
+		p.first, p.span = s.first, max(s.span, 1)
+	case s.terminal():
+		p.span = max(p.span, 1)
+	default:
+		p.span = 1 + s.last() - p.first
 	}
 	if p.born != 0 && s.born != 0 {
 		b.late--
 	}
 	p.born = max(p.born, s.born)
-	b.segments = append(b.segments[:i+1], b.segments[i+2:]...)
+	b.cut(i + 1)
 }
 
-// maxGrowth is the most that one change adds to the encoding, in bytes.
+// maxGrowth is the most that one change adds to the encoding, in bytes: a segment
+// becomes a range, and so does the one after it.
 const maxGrowth = 40
 
-// spend counts down the free bytes and merges when a bound is passed.
-func (b *Bucket) spend(bytes int) {
+// grew counts down the free bytes and merges when a bound is passed.
+func (b *Bucket) grew(bytes int) {
 	b.room -= bytes
-	if len(b.segments) > maxSegments || b.room < 0 {
+	for len(b.segments) > maxSegments {
+		b.merge(b.smallest())
+		b.room -= maxGrowth
+	}
+	if b.room < 0 {
 		b.fit(maxSegments, maxSegmentBytes)
 	}
 }
@@ -231,15 +276,20 @@ func (b *Bucket) fit(segments, bytes int) {
 		if len(b.segments) <= segments && b.room >= 0 || len(b.segments) < 3 {
 			return
 		}
-		smallest := 1
-		for i := 2; i < len(b.segments)-1; i++ {
-			if b.pair(i) < b.pair(smallest) {
-				smallest = i
-			}
-		}
-		b.merge(smallest)
+		b.merge(b.smallest())
 	}
 }
 
-// pair is what segment i and its successor hold.
-func (b *Bucket) pair(i int) int64 { return b.segments[i].tokens + b.segments[i+1].tokens }
+// smallest returns the place of the two neighbours behind the head that hold least.
+func (b *Bucket) smallest() int {
+	place, least := 1, int64(math.MaxInt64)
+	before := b.segments[1].tokens
+	for i := 2; i < len(b.segments); i++ {
+		tokens := b.segments[i].tokens
+		if sum := before + tokens; sum < least {
+			place, least = i-1, sum
+		}
+		before = tokens
+	}
+	return place
+}
