@@ -17,7 +17,7 @@ const (
 	KeyColumns = `id, team_id, owner, name, requests_per_minute, tokens_per_minute, tokens_per_day, concurrency, cost_per_day_microusd, cost_per_month_microusd, ` +
 		`allowed_models, allowed_regions, metadata, default_max_tokens, revision, created_us, updated_us, expires_us, revoked_us`
 	SecretColumns     = `hash, key_id, rotation_id, grace_us, created_us, retires_us`
-	DefinitionColumns = `key_id, key_revision, team_revision, revoked_us, expires_us, deleted_us`
+	DefinitionColumns = `position, key_revision, team_revision, revoked_us, expires_us, deleted_us`
 )
 
 // TeamRow scans TeamColumns. The zero value is ready.
@@ -122,19 +122,20 @@ func (s Secret) Columns() []any {
 // DefinitionRow scans DefinitionColumns. The zero value is ready and may be
 // scanned into again and again.
 type DefinitionRow struct {
-	keyID                     string
+	position                  int64
 	keyRevision, teamRevision int64
 	revoked, expires, deleted *int64
 }
 
 // Targets are where to scan the columns to.
 func (r *DefinitionRow) Targets() []any {
-	return []any{&r.keyID, &r.keyRevision, &r.teamRevision, &r.revoked, &r.expires, &r.deleted}
+	return []any{&r.position, &r.keyRevision, &r.teamRevision, &r.revoked, &r.expires, &r.deleted}
 }
 
-// Definition is what was scanned.
-func (r *DefinitionRow) Definition() (keyID string, d Definition) {
-	return r.keyID, Definition{
+// Definition is what was scanned, and the place of its key, from 0, among those
+// that were asked for.
+func (r *DefinitionRow) Definition() (position int, d Definition) {
+	return int(r.position), Definition{
 		Found: true, KeyRevision: r.keyRevision, TeamRevision: r.teamRevision,
 		RevokedAt: storedMicros(r.revoked), ExpiresAt: storedMicros(r.expires), TeamDeleted: r.deleted != nil,
 	}

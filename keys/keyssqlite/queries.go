@@ -36,7 +36,7 @@ var (
 	insertSecret   = `INSERT INTO key_secrets (` + keys.SecretColumns + `) VALUES (` + marks(keys.SecretColumns) + `)`
 
 	// The ids come as one JSON array, so that one prepared statement serves any number.
-	selectDefinitions = `SELECT k.id, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
+	selectDefinitions = `SELECT wanted.key, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
 	FROM json_each(?) wanted JOIN keys k ON k.id = wanted.value JOIN teams t ON t.id = k.team_id`
 )
 

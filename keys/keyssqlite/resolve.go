@@ -78,8 +78,8 @@ func Definitions(tx *sqlitetx.Tx, keyIDs []string) (map[string]keys.Definition, 
 		if err := rows.Scan(row.Targets()...); err != nil {
 			return err
 		}
-		id, definition := row.Definition()
-		out[id] = definition
+		position, definition := row.Definition()
+		out[keyIDs[position]] = definition
 		return nil
 	})
 	return out, coreError(err)

@@ -1,0 +1,22 @@
+package keyspg
+
+import (
+	"time"
+
+	"github.com/tallystick-go/tallystick/internal/pgtx"
+)
+
+// SetAhead moves the store's clock for tests.
+func (s *Store) SetAhead(ahead func() time.Duration) { s.ahead = ahead }
+
+// Schema is the store's schema.
+func (s *Store) Schema() pgtx.Schema { return s.schema }
+
+// Statements are the ones whose plans are checked, by name.
+func (s *Store) Statements() map[string]string {
+	return map[string]string{
+		"resolve": s.sql.selectByHash, "reload": s.sql.selectKeyAndTeam, "keys": s.sql.selectKeys, "keys of team": s.sql.selectKeysOfTeam,
+		"keys of owner": s.sql.selectKeysOfOwner, "keys of both": s.sql.selectKeysOfTeamAndOwner, "teams": s.sql.selectTeams,
+		"definitions": s.schema.Splice(selectDefinitions), "rotation": s.sql.selectRotation, "retire": s.sql.retireSecrets,
+	}
+}

@@ -1,0 +1,34 @@
+package keyspg
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+
+	"github.com/tallystick-go/tallystick/internal/migrate"
+	"github.com/tallystick-go/tallystick/internal/migrate/migratepg"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations are the numbered files, for your own migration tool. {{schema}} stands
+// for the quoted schema.
+func Migrations() fs.FS { return files }
+
+// Source names the migrations for adapters that share the schema.
+func Source() migrate.Source { return migrate.Source{Package: "keyspg", FS: files} }
+
+// Migrate creates the schema and creates or updates the tables, all or nothing.
+// Safe to run from several processes at once.
+//
+// Errors: a foreign schema is refused with what to do about it.
+func (s *Store) Migrate(ctx context.Context) error {
+	_, err := migratepg.Migrate(ctx, s.pool, s.schema, Source())
+	return err
+}
+
+// Check refuses a schema that is older or not ours. A newer one passes.
+func (s *Store) Check(ctx context.Context) error {
+	return migratepg.Check(ctx, s.pool, s.schema, Source())
+}

@@ -1,0 +1,3 @@
+DROP TABLE {{schema}}.key_secrets;
+DROP TABLE {{schema}}.keys;
+DROP TABLE {{schema}}.teams;

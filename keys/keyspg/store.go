@@ -1,0 +1,120 @@
+// Package keyspg keeps teams and keys in Postgres, for any number of gateways.
+//
+// Resolve is one statement that reads token, key and team in one snapshot at the
+// database's time. Every edit passes a barrier before it returns: it waits until
+// each admission that may have read the old row has ended, so that "revoked" is
+// true for the whole fleet when RevokeKey says so. The caller opens and owns the
+// pool; no session state is used, so a pooler in transaction mode may sit between.
+package keyspg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tallystick-go/tallystick/internal/pgtx"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Options adjust a Store. The zero value is the default.
+type Options struct {
+	// Schema holds the tables. Default "tallystick".
+	Schema string
+	// Tokens says which tokens are accepted and minted.
+	Tokens keys.Format
+	// BarrierWait bounds how long an edit waits for admissions that may have read
+	// what it changed. Default 10 s.
+	BarrierWait time.Duration
+}
+
+// Store is a keys.Store on Postgres. It is safe for concurrent use.
+type Store struct {
+	pool    *pgxpool.Pool
+	schema  pgtx.Schema
+	sql     queries
+	format  keys.Format
+	barrier time.Duration
+	ahead   func() time.Duration // tests move the clock
+}
+
+var _ keys.Store = (*Store)(nil)
+
+// New makes a store on the caller's pool; nil options are the defaults. It does no
+// I/O: Migrate or Check comes next.
+//
+// Errors: *keys.FieldError; a schema name that cannot be used.
+func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	schema, err := pgtx.ParseSchema(o.Schema)
+	if err != nil {
+		return nil, &keys.FieldError{Field: "schema", Why: err.Error()}
+	}
+	if err := o.Tokens.Validate(); err != nil {
+		return nil, err
+	}
+	return &Store{
+		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, barrier: o.BarrierWait,
+		ahead: func() time.Duration { return 0 },
+	}, nil
+}
+
+// edit runs fn in a transaction.
+func (s *Store) edit(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
+	return coreError(pgtx.Retry(ctx, s.pool, pgtx.Options{}, fn))
+}
+
+// confirm waits, after an edit, for the admissions that may not have seen it. The
+// edit is committed whatever comes of the wait, so its result goes out with the
+// error: a token shown once must not be lost to a slow admission.
+func confirm[T any](ctx context.Context, s *Store, result T, err error) (T, error) {
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return result, coreError(pgtx.Barrier(ctx, s.pool, s.schema, s.barrier))
+}
+
+// now is the database's time, asked for once the row to edit is locked.
+func (s *Store) now(ctx context.Context, tx *pgtx.Tx) (time.Time, error) {
+	var us int64
+	if err := tx.QueryRow(ctx, selectNow).Scan(&us); err != nil {
+		return time.Time{}, err
+	}
+	return s.instant(us), nil
+}
+
+func (s *Store) instant(us int64) time.Time { return time.UnixMicro(us).Add(s.ahead()).UTC() }
+
+// listMode keeps pages off the statement cache where pgx would use it: a cached
+// generic plan does not know how few rows a page is and sorts the table instead of
+// walking its index.
+func (s *Store) listMode() pgx.QueryExecMode {
+	mode := s.pool.Config().ConnConfig.DefaultQueryExecMode
+	if mode == pgx.QueryExecModeCacheStatement {
+		return pgx.QueryExecModeCacheDescribe
+	}
+	return mode
+}
+
+// one checks that a conditional write met its row. Under the row's lock it always
+// does; if it ever does not, the edit must not be reported as done.
+func one(ctx context.Context, tx *pgtx.Tx, sql string, args []any) error {
+	tag, err := tx.Exec(ctx, sql, args...)
+	if err == nil && tag.RowsAffected() != 1 {
+		return keys.ErrStale
+	}
+	return err
+}
+
+// orZero keeps half a result from going out with an error.
+func orZero[T any](v T, err error) (T, error) {
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return v, nil
+}

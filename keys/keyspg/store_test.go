@@ -1,0 +1,68 @@
+package keyspg_test
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/keys/keyspg"
+	"github.com/tallystick-go/tallystick/keys/keystest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+
+// place is where a store keeps its data, and by how much its clock was moved.
+type place struct {
+	db    *pgtest.DB
+	ahead *atomic.Int64
+}
+
+// places remembers them for the suite's hooks. adjust is how pools are opened.
+type places struct {
+	mu     sync.Mutex
+	of     map[keys.Store]place
+	adjust func(*pgxpool.Config)
+}
+
+func (p *places) open(t testing.TB, at place, format keys.Format) *keyspg.Store {
+	t.Helper()
+	s, err := keyspg.New(at.db.Connect(t, p.adjust), &keyspg.Options{Schema: at.db.Schema, Tokens: format})
+	require.NoError(t, err)
+	s.SetAhead(func() time.Duration { return time.Duration(at.ahead.Load()) })
+	require.NoError(t, s.Migrate(t.Context()))
+	require.NoError(t, s.Check(t.Context()))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[s] = at
+	return s
+}
+
+func (p *places) where(s keys.Store) place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[s]
+}
+
+func harness(adjust func(*pgxpool.Config)) keystest.Harness {
+	p := &places{of: map[keys.Store]place{}, adjust: adjust}
+	fresh := func(t testing.TB, format keys.Format) keys.Store {
+		return p.open(t, place{pgtest.New(t), new(atomic.Int64)}, format)
+	}
+	return keystest.Harness{
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true},
+		New:      func(t testing.TB) keys.Store { return fresh(t, keys.Format{}) },
+		NewWith:  fresh,
+		Reopen:   func(t testing.TB, s keys.Store) keys.Store { return p.open(t, p.where(s), keys.Format{}) },
+		Advance:  func(_ testing.TB, s keys.Store, d time.Duration) { p.where(s).ahead.Add(int64(d)) },
+	}
+}
+
+func TestStore(t *testing.T)      { keystest.Run(t, harness(nil)) }
+func BenchmarkStore(b *testing.B) { keystest.Bench(b, harness(nil)) }
