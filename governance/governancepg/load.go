@@ -58,7 +58,11 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 		}
 		b.Queue(sql, ids).Query(func(rows pgx.Rows) error { return l.pointers(rows, lock) })
 	}
-	b.Queue(q.clock).QueryRow(func(row pgx.Row) error { return row.Scan(&l.loaded.Now, &l.loaded.Horizon) })
+	b.Queue(q.clock).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&l.loaded.Now, &l.loaded.Horizon)
+		l.loaded.Now += l.s.ahead().Microseconds()
+		return err
+	})
 	if len(ids) > 0 {
 		b.Queue(q.current, ids).Query(l.cells)
 	}

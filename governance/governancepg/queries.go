@@ -37,7 +37,7 @@ func splice(s pgtx.Schema) *queries {
 		lock:     `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update`,
 		lockFree: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update skip locked`,
 		pointers: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id`,
-		clock:    `select (extract(epoch from clock_timestamp()) * 1000000)::bigint + clock_offset_us, horizon_us from {{schema}}.governance_meta`,
+		clock:    `select (extract(epoch from clock_timestamp()) * 1000000)::bigint, horizon_us from {{schema}}.governance_meta`,
 		current: `select ` + cellColumns + ` from {{schema}}.governance_constraints p cross join lateral (
 select * from {{schema}}.governance_cells where constraint_id = p.id and window_start_us = p.window_start_us order by epoch desc limit 1) c
 where p.id = any($1::uuid[])`,

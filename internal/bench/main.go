@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime/pprof"
 	"text/tabwriter"
 	"time"
 )
@@ -43,6 +44,7 @@ func bench(ctx context.Context, args []string) error {
 	pattern := flags.String("run", "", "only rows whose name matches (the name and callers, such as admit/hot/32)")
 	asJSON := flags.Bool("json", false, "one JSON object per row")
 	length := flags.Duration("for", 5*time.Second, "how long each round of each side runs")
+	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to the file")
 	rounds := flags.Int("rounds", 5, "how many rounds; medians are taken")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -55,6 +57,17 @@ func bench(ctx context.Context, args []string) error {
 		return errors.New("-for must be at least 100ms and -rounds at least 1")
 	}
 	o := options{run: re, json: *asJSON, length: *length, rounds: *rounds}
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	env := &environment{options: o}
 	defer env.close()
 	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', tabwriter.AlignRight)

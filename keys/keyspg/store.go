@@ -27,6 +27,9 @@ type Options struct {
 	// BarrierWait bounds how long an edit waits for admissions that may have read
 	// what it changed. Default 10 s.
 	BarrierWait time.Duration
+	// Ahead is added to the database's clock. It is for tests of calendars and
+	// expiry; every process on the schema must use the same.
+	Ahead func() time.Duration
 }
 
 // Store is a keys.Store on Postgres. It is safe for concurrent use.
@@ -56,9 +59,12 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if err := o.Tokens.Validate(); err != nil {
 		return nil, err
 	}
+	ahead := o.Ahead
+	if ahead == nil {
+		ahead = func() time.Duration { return 0 }
+	}
 	return &Store{
-		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, barrier: o.BarrierWait,
-		ahead: func() time.Duration { return 0 },
+		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, barrier: o.BarrierWait, ahead: ahead,
 	}, nil
 }
 

@@ -9,8 +9,7 @@
 CREATE TABLE {{schema}}.governance_meta (
     singleton       boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     namespace       uuid    NOT NULL DEFAULT gen_random_uuid(),
-    horizon_us      bigint  NOT NULL DEFAULT 0,
-    clock_offset_us bigint  NOT NULL DEFAULT 0
+    horizon_us      bigint  NOT NULL DEFAULT 0
 );
 INSERT INTO {{schema}}.governance_meta DEFAULT VALUES;
 
