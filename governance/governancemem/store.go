@@ -50,6 +50,7 @@ func New(o *Options) (*DB, error) {
 		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{},
 		windows: map[governance.ConstraintID]quota.Window{}, cells: map[governance.AccountKey]governance.Cell{},
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
+		batches: map[governance.BatchID]struct{}{},
 	}
 	return &DB{Keys: &Keys{d}, Store: &Store{d}}, nil
 }
@@ -73,6 +74,7 @@ type data struct {
 	cells   map[governance.AccountKey]governance.Cell
 	permits map[governance.PermitID]*governance.Record
 	entries map[governance.AccountKey][][]governance.PermitID // by entry number, from 1
+	batches map[governance.BatchID]struct{}
 	notes   []governance.Note
 }
 
@@ -156,6 +158,9 @@ func (d *data) cell(key governance.AccountKey) governance.Cell {
 // apply writes all or nothing: what can fail is checked first.
 func (d *data) apply(ch *governance.Changes) error {
 	if b := ch.Batch; b != nil {
+		if _, used := d.batches[b.ID]; used {
+			return governance.ErrRetry
+		}
 		for i := range b.Permits {
 			if d.permits[b.Permits[i].ID] != nil {
 				return governance.ErrRetry
@@ -174,6 +179,7 @@ func (d *data) apply(ch *governance.Changes) error {
 		d.cells[c.Key] = c
 	}
 	if b := ch.Batch; b != nil {
+		d.batches[b.ID] = struct{}{}
 		ids := make([]governance.PermitID, len(b.Permits))
 		for i := range b.Permits {
 			rec := b.Permits[i]

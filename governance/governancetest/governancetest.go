@@ -1,0 +1,104 @@
+// Package governancetest is the suite that every governance.Store must pass, ours
+// and those of third parties: what the comments of governance.Store demand, and what
+// a Governor on top of that store promises, down to the incidents that other systems
+// had (cases named after a replay, an edge case or a primitive).
+//
+//	func TestStore(t *testing.T) {
+//		governancetest.Run(t, governancetest.Harness{New: ..., Advance: ...})
+//	}
+//
+// Case names are Method/Rule. Every case gets a store of its own and ends with
+// Verify: whatever happened, the books must balance.
+package governancetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tallystick-go/tallystick/governance"
+)
+
+// Features is what an adapter claims. What it claims it must show; what it does
+// not claim is skipped, and the test's output says so.
+type Features struct {
+	// Durable: the data outlives the handle. Needs Reopen.
+	Durable bool
+	// Shared: two live handles, as of two processes, may work on the same data. Needs Reopen.
+	Shared bool
+	// RowLocks: steps that have no constraint in common do not wait for each other.
+	RowLocks bool
+	// Snapshots: View, Permits and Accounts do not wait for a step.
+	Snapshots bool
+}
+
+// Harness tells the suite how to make and handle stores.
+type Harness struct {
+	Features Features
+	// New returns an empty, migrated backend, once per case, and cleans it up with
+	// t.Cleanup.
+	New func(t testing.TB) governance.Backend
+	// Reopen returns another handle on b's data while b stays usable (Shared), or one
+	// on the same data after b was closed (Durable alone). It too cleans up by itself.
+	Reopen func(t testing.TB, b governance.Backend) governance.Backend
+	// Advance moves the clock of b's data, as every handle sees it, by d. It may be
+	// negative. The clock may also run by itself.
+	Advance func(t testing.TB, b governance.Backend, d time.Duration)
+}
+
+// scenario is one leaf case.
+type scenario struct {
+	name  string
+	needs Features // all that are true must be claimed
+	run   func(e *env)
+}
+
+// group is the cases of one method.
+type group struct {
+	method string
+	cases  []scenario
+}
+
+func groups() []group {
+	return []group{
+		{"Step", stepCases()}, {"View", viewCases()}, {"Permits", permitsCases()}, {"Accounts", accountsCases()},
+		{"Values", valuesCases()},
+	}
+}
+
+// Run runs the suite. It fails when a claimed feature lacks its hook.
+func Run(t *testing.T, h Harness) {
+	if h.New == nil || h.Advance == nil {
+		t.Fatal("the harness needs New and Advance: a store's clock must be injectable to be tested")
+	}
+	if (h.Features.Durable || h.Features.Shared) && h.Reopen == nil {
+		t.Fatal("the harness claims Durable or Shared and has no Reopen")
+	}
+	for _, g := range groups() {
+		t.Run(g.method, func(t *testing.T) {
+			for _, c := range g.cases {
+				t.Run(c.name, func(t *testing.T) {
+					if missing := c.needs.beyond(h.Features); missing != "" {
+						t.Skipf("the store does not claim %s", missing)
+					}
+					e := newEnv(t, h)
+					c.run(e)
+				})
+			}
+		})
+	}
+}
+
+// beyond names a feature that is needed and not claimed.
+func (f Features) beyond(claimed Features) string {
+	switch {
+	case f.Durable && !claimed.Durable:
+		return "Durable"
+	case f.Shared && !claimed.Shared:
+		return "Shared"
+	case f.RowLocks && !claimed.RowLocks:
+		return "RowLocks"
+	case f.Snapshots && !claimed.Snapshots:
+		return "Snapshots"
+	}
+	return ""
+}
