@@ -1,0 +1,98 @@
+package httpgov
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/pricing"
+	"github.com/tallystick-go/tallystick/governance/usage"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// plan is what is about to be admitted and sent.
+type plan struct {
+	route     Route
+	ask       *ask
+	selection Selection
+	row       pricing.Row // zero: the model has no price
+	request   governance.Request
+	body      []byte
+	strip     bool // the usage chunk is ours, not the client's
+}
+
+// plan reads a request and works out the most that it may use. Nothing is
+// reserved or sent.
+//
+// Errors: *RequestError, *errClient, *governance.Refusal, and those of Select.
+func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal) (*plan, error) {
+	body, err := readBody(r, cmp.Or(t.MaxBody, DefaultMaxBody))
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{route: route}
+	if p.ask, err = parseAsk(route.Protocol, body); err != nil {
+		return nil, err
+	}
+	if err := t.choose(r, p); err != nil {
+		return nil, err
+	}
+	s := p.selection
+	p.request = governance.Request{Principal: principal, Model: s.Model, Region: s.Region, Guardrail: s.Guardrail}
+	if !principal.AllowsModel(s.Model) {
+		return nil, &governance.Refusal{Reason: governance.ReasonModel}
+	}
+	e := editor{ask: p.ask}
+	output := p.output(&e)
+	if err := t.bound(p, output); err != nil {
+		return nil, err
+	}
+	if p.ask.stream && route.Protocol == usage.OpenAIChat && !p.ask.usageAsked && !s.NoStreamUsage {
+		p.strip = true
+		e.askUsage()
+	}
+	p.body = e.apply()
+	return p, nil
+}
+
+// choose asks routing, and looks the price up.
+func (t *Transport) choose(r *http.Request, p *plan) error {
+	s := &p.selection
+	if t.Select != nil {
+		var err error
+		if *s, err = t.Select(r, p.ask.model); err != nil {
+			return err
+		}
+	}
+	s.Model = cmp.Or(s.Model, p.ask.model)
+	s.Price = cmp.Or(s.Price, s.Model)
+	s.OutputField = cmp.Or(s.OutputField, "max_completion_tokens")
+	if t.Prices == nil {
+		return nil
+	}
+	if row, err := t.Prices.Price(s.Price); err == nil {
+		p.row = row // else the model has no price, which is not an error yet
+	}
+	return nil
+}
+
+// output returns the most tokens of one answer, 0 for the model's own maximum. A
+// default is put into the request, so that it binds the provider too.
+func (p *plan) output(e *editor) int64 {
+	if p.ask.output > 0 || p.route.Protocol == usage.OpenAIEmbeddings {
+		return max(p.ask.output, 0)
+	}
+	n, ok := p.request.Principal.DefaultMaxTokens()
+	if !ok || n < 1 || p.ask.prediction > 0 { // a prediction and a maximum do not go together
+		return 0
+	}
+	if most, ok := p.row.MaxOutput(); ok && most > 0 {
+		n = min(n, most)
+	}
+	field := "max_tokens"
+	if p.route.Protocol == usage.OpenAIChat {
+		field = p.selection.OutputField
+	}
+	e.set(field, n)
+	return n
+}
