@@ -154,7 +154,7 @@ func (t *table) costBound(s Shape, in, out int64) (amount.MicroUSD, error) {
 	step := t.step(in)
 	var dearIn, dearOut uint64
 	for tr := first; tr <= last; tr++ {
-		c := &t.ceil[tr][step]
+		c := &t.ceil[t.at(tr, step)]
 		dearIn = max(dearIn, c.input(s.TextInput, s.NoCacheWrite))
 		if s.TextOutput && t.flags&flagMedia == 0 {
 			dearOut = max(dearOut, c.textOut)
@@ -201,7 +201,7 @@ func (t *table) tierRange(name string) (first, last tier, err error) {
 	if !ok {
 		return 0, 0, &MissingPriceError{Model: t.model, Field: "price for service tier " + fmt.Sprintf("%.32q", name)}
 	}
-	if _, ok := t.rates[tr][0].get(input); !ok {
+	if _, ok := t.rates[t.at(tr, 0)].get(input); !ok {
 		return 0, 0, &MissingPriceError{Model: t.model, Field: fieldOf(input, tr, 0)}
 	}
 	return tr, tr, nil

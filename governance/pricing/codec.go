@@ -168,6 +168,7 @@ func decodeTable(b []byte) (*table, error) {
 
 func (r *reader) cells(t *table) {
 	n := int(r.uint(maxRow))
+	t.cells = make([]cell, 0, min(n, len(r.b)/3))
 	last := -1
 	for range n {
 		where, c := r.byte(int(tiers-1)<<4|maxSteps), cell{}

@@ -36,7 +36,7 @@ func (r Row) Cost(u usage.Usage) (amount.MicroUSD, usage.State, error) {
 	}
 	in := u.Input.N + u.CacheRead.N + u.CacheWrite5m.N + u.CacheWrite1h.N + u.CacheWriteUnknownTTL.N // checked by State
 	tr, ok := t.tierNamed(u.ServiceTier)
-	m := meter{t: t, rates: &t.rates[tr][t.step(in)], sure: ok && state == usage.Known}
+	m := meter{t: t, rates: &t.rates[t.at(tr, t.step(in))], sure: ok && state == usage.Known}
 	m.input(&u)
 	m.output(&u)
 	m.tools(&u)
@@ -153,7 +153,7 @@ func (m *meter) part(kind, whole class, n usage.Count) int64 {
 	if n.State == usage.Known && n.N >= 0 {
 		return n.N
 	}
-	_, stated := m.t.has(standard, 0, kind)
+	stated := m.t.stated&(1<<kind) != 0
 	if n.State != usage.Unknown || n.N != 0 || stated && (kind == reasoning || m.t.flags&flagMedia != 0) {
 		m.sure = false
 	}

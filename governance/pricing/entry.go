@@ -369,7 +369,7 @@ func (b *builder) scale() error {
 			return fmt.Errorf("%s: too large beside a price with %d decimals", p.field, t.scale)
 		}
 		c := cell{p.tier, uint8(slices.Index(t.steps, p.above) + 1), p.class, v}
-		if _, twice := t.has(c.tier, int(c.step), c.class); !twice {
+		if !slices.Contains(t.cells, c) { // a synonym
 			t.cells = append(t.cells, c)
 		}
 	}
@@ -425,19 +425,18 @@ func (b *builder) gaps() {
 
 func (b *builder) gapsAt(tr tier, step int, above int64) {
 	t := b.t
-	r := &t.rates[tr][step]
+	r := &t.rates[t.at(tr, step)]
 	if _, ok := r.get(input); !ok {
 		b.find(Gap, fieldOf(input, tr, above), "missing: usage there costs Unknown")
 		return
 	}
 	for c := range classes {
-		_, stated := t.has(standard, 0, c)
-		if !stated {
+		if t.stated&(1<<c) == 0 {
 			continue
 		}
 		p, ok := r.get(c)
 		in, _ := r.get(input)
-		_, own := t.has(tr, step, c)
+		own := slices.ContainsFunc(t.cells, func(x cell) bool { return x.tier == tr && int(x.step) == step && x.class == c })
 		switch {
 		case !ok:
 			b.find(Gap, fieldOf(c, tr, above), "missing: usage of it costs Unknown")

@@ -1,6 +1,9 @@
 package pricing
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // class is a kind of token that can have a price of its own.
 type class uint8
@@ -94,6 +97,15 @@ func (r *rates) set(c class, p uint64) {
 	r.known |= 1 << c
 }
 
+// dearest returns the highest price of a set of classes.
+func (r *rates) dearest(set uint16) uint64 {
+	var p uint64
+	for set &= r.known; set != 0; set &= set - 1 {
+		p = max(p, r.price[bits.TrailingZeros16(set)])
+	}
+	return p
+}
+
 // ceilings are the dearest prices that a token can have in a tier at any length
 // up to a threshold.
 type ceilings struct {
@@ -121,9 +133,10 @@ type table struct {
 
 	// Derived.
 	enc    []byte
-	rates  [tiers][]rates
-	ceil   [tiers][]ceilings
+	stated uint16      // classes with a standard price for any length
 	tierOf [tiers]bool // the catalogue prices this tier
+	rates  []rates     // by tier and step
+	ceil   []ceilings  // by tier and step
 }
 
 // Row is the price of one model: everything that bounding and settling one
@@ -195,64 +208,73 @@ func (r Row) String() string {
 	return fmt.Sprintf("price of %q", r.t.model)
 }
 
-func (t *table) has(tr tier, step int, c class) (uint64, bool) {
-	for _, x := range t.cells {
-		if x.tier == tr && int(x.step) == step && x.class == c {
-			return x.price, true
-		}
-	}
-	return 0, false
-}
+// at returns where the rates of a tier and step are.
+func (t *table) at(tr tier, step int) int { return int(tr)*(len(t.steps)+1) + step }
 
 // derive works out which price holds where, once, so that no call has to.
 func (t *table) derive() {
+	n := len(t.steps) + 1
+	both := make([]rates, 2*int(tiers)*n)
+	d := deriver{t, both[:int(tiers)*n]}
+	t.rates, t.ceil = both[int(tiers)*n:], make([]ceilings, int(tiers)*n)
+	t.tierOf = [tiers]bool{standard: true}
 	for _, c := range t.cells {
+		d.cells[t.at(c.tier, int(c.step))].set(c.class, c.price)
 		t.tierOf[c.tier] = true
 	}
-	t.tierOf[standard] = true
-	n := len(t.steps) + 1
+	t.stated = d.cells[0].known
 	for tr := range tiers {
-		t.rates[tr], t.ceil[tr] = make([]rates, n), make([]ceilings, n)
 		for step := range n {
-			for c := range classes {
-				if p, ok := t.resolve(tr, step, c); ok {
-					t.rates[tr][step].set(c, p)
+			r := &t.rates[t.at(tr, step)]
+			switch {
+			case t.tierOf[tr]:
+				for c := range classes {
+					if p, ok := d.resolve(tr, step, c); ok {
+						r.set(c, p)
+					}
 				}
+			case tr == flex || tr == batch:
+				*r = t.rates[step] // no discount
 			}
-			t.ceil[tr][step] = t.ceiling(tr, step)
+			t.ceil[t.at(tr, step)] = t.ceiling(tr, step)
 		}
 	}
+}
+
+// deriver holds the prices as the catalogue states them, by tier and step.
+type deriver struct {
+	t     *table
+	cells []rates
 }
 
 // resolve finds the price of a class. The rules for what the catalogue leaves
 // open are in the package comment.
-func (t *table) resolve(tr tier, step int, c class) (uint64, bool) {
-	if p, ok := t.has(tr, step, c); ok {
+func (d *deriver) resolve(tr tier, step int, c class) (uint64, bool) {
+	if p, ok := d.cells[d.t.at(tr, step)].get(c); ok {
 		return p, true
 	}
-	base := tr == standard && step == 0
 	discount := tr == flex || tr == batch
+	own, stated := d.cells[0].get(c)
 	switch c {
 	case input, output, cacheWrite, cacheWriteLong:
 		if discount {
-			return t.resolve(standard, step, c)
+			return d.resolve(standard, step, c)
 		}
 		return 0, false
 	case cacheRead:
-		if _, stated := t.has(standard, 0, c); stated && discount {
-			return t.resolve(standard, step, c)
+		if stated && discount {
+			return d.resolve(standard, step, c)
 		}
-		return t.resolve(tr, step, input)
+		return d.resolve(tr, step, input)
 	}
 	parent := parentOf(c)
-	own, stated := t.has(standard, 0, c)
-	switch whole, _ := t.has(standard, 0, parent); {
+	switch whole, _ := d.cells[0].get(parent); {
 	case !stated:
-		return t.resolve(tr, step, parent)
+		return d.resolve(tr, step, parent)
 	case discount:
-		return t.resolve(standard, step, c)
-	case !base && own == whole:
-		return t.resolve(tr, step, parent)
+		return d.resolve(standard, step, c)
+	case own == whole:
+		return d.resolve(tr, step, parent)
 	}
 	return 0, false
 }
@@ -275,22 +297,19 @@ func parentOf(c class) class {
 func (t *table) ceiling(tr tier, step int) ceilings {
 	var c ceilings
 	if step > 0 {
-		c = t.ceil[tr][step-1]
+		c = t.ceil[t.at(tr, step-1)]
 	}
-	for _, r := range [...]*rates{&t.rates[tr][step], &t.rates[standard][step]} {
-		raise := func(to *uint64, from ...class) {
-			for _, k := range from {
-				if p, ok := r.get(k); ok {
-					*to = max(*to, p)
-				}
-			}
-		}
-		raise(&c.text, input, cacheRead)
-		raise(&c.textWrite, input, cacheRead, cacheWrite, cacheWriteLong)
-		raise(&c.media, input, cacheRead, audioInput, audioCacheRead, imageInput)
-		raise(&c.mediaWrite, input, cacheRead, cacheWrite, cacheWriteLong, audioInput, audioCacheRead, imageInput)
-		raise(&c.textOut, output, reasoning)
-		raise(&c.mediaOut, output, reasoning, audioOutput, imageOutput)
+	for _, r := range [...]*rates{&t.rates[t.at(tr, step)], &t.rates[step]} {
+		read := r.dearest(1<<input | 1<<cacheRead)
+		write := r.dearest(1<<cacheWrite | 1<<cacheWriteLong)
+		media := r.dearest(1<<audioInput | 1<<audioCacheRead | 1<<imageInput)
+		text, other := r.dearest(1<<output|1<<reasoning), r.dearest(1<<audioOutput|1<<imageOutput)
+		c.text = max(c.text, read)
+		c.textWrite = max(c.textWrite, read, write)
+		c.media = max(c.media, read, media)
+		c.mediaWrite = max(c.mediaWrite, read, write, media)
+		c.textOut = max(c.textOut, text)
+		c.mediaOut = max(c.mediaOut, text, other)
 	}
 	return c
 }
