@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -43,19 +44,25 @@ type attempt struct {
 	ctx    context.Context // of the upstream request; not the client's
 	cancel context.CancelFunc
 
-	evidence   *evidence // nil: nothing was dispatched
-	body       *sealedBody
-	answered   bool // a response came
+	sent       atomic.Pointer[dispatch] // nil: nothing was dispatched
+	answered   bool                     // a response came
 	outcome    governance.Outcome
 	settled    bool
 	replied    bool
 	panicValue any
 
-	reply  chan reply  // one, before anything else
-	chunks chan []byte // what the client reads; closed after end was set
-	end    error
-	gone   chan struct{} // the client has left
-	leave  func()        // once
+	reply   chan reply  // one, before anything else
+	chunks  chan []byte // what the client reads; closed after end and trailer were set
+	end     error
+	trailer http.Header
+	gone    chan struct{} // the client has left
+	leave   func()        // once
+}
+
+// dispatch is one try to send the request.
+type dispatch struct {
+	evidence *evidence
+	body     *sealedBody
 }
 
 type reply struct {
@@ -91,13 +98,12 @@ func (t *Transport) start(r *http.Request, p *plan, permit *governance.Permit, r
 }
 
 // left is told once that nobody waits for the answer any more. The provider is
-// read on for a bounded time to learn what it used.
+// read on for a bounded time to learn what it used, unless it was not asked yet.
 func (a *attempt) left() {
 	close(a.gone)
-	if a.t.linger(a.ctx, a.cancel) {
-		return
+	if d := a.sent.Load(); d == nil || !d.begun() || !a.t.linger(a.ctx, a.cancel) {
+		a.cancel()
 	}
-	a.cancel()
 }
 
 func (a *attempt) run() {
@@ -145,10 +151,11 @@ func (a *attempt) finish() {
 //
 // Source: design "What proves that nothing was used".
 func (a *attempt) unanswered() governance.Outcome {
-	if a.evidence == nil {
+	d := a.sent.Load()
+	if d == nil {
 		return governance.NotSent()
 	}
-	if proved, _ := a.evidence.nothingSent(a.body); proved {
+	if proved, _ := d.nothingSent(); proved {
 		return governance.NotSent()
 	}
 	return governance.Unknown()
@@ -158,12 +165,15 @@ func (a *attempt) unanswered() governance.Outcome {
 // had gone stale before anything was written: then it never was an attempt.
 func (a *attempt) send() (*http.Response, error) {
 	for try := 1; ; try++ {
-		evidence, body := &evidence{}, &sealedBody{data: a.plan.body}
-		out := outgoing(evidence.trace(a.ctx), a.client, body, int64(len(a.plan.body)))
+		d := &dispatch{&evidence{}, &sealedBody{data: a.plan.body}}
+		out := outgoing(d.evidence.trace(a.ctx), a.client, d.body, int64(len(a.plan.body)))
 		if err := a.t.credentials(out); err != nil {
 			return nil, err
 		}
-		a.evidence, a.body = evidence, body
+		if err := a.ctx.Err(); err != nil {
+			return nil, err // the client left before anything was sent
+		}
+		a.sent.Store(d)
 		resp, err := a.t.base().RoundTrip(out)
 		if err == nil && resp != nil {
 			return resp, nil
@@ -171,7 +181,7 @@ func (a *attempt) send() (*http.Response, error) {
 		if err == nil {
 			err = errAborted
 		}
-		if _, stale := evidence.nothingSent(body); !stale || try == maxStale || a.ctx.Err() != nil {
+		if _, stale := d.nothingSent(); !stale || try == maxStale || a.ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -216,17 +226,21 @@ func (a *attempt) relay(resp *http.Response) {
 		out[turn] = observer.close(out[turn][:0])
 		a.conclude(observer.found(err == io.EOF))
 		give(out[turn])
-		a.end = err
+		a.end, a.trailer = err, resp.Trailer
 		return
 	}
 }
 
-// hand gives the response to the client.
-func (a *attempt) hand(resp *http.Response, o observer) {
+// hand gives the response to the client: a copy, since trailers are written to
+// the original while the client already reads.
+func (a *attempt) hand(original *http.Response, o observer) {
+	handed := *original
+	resp := &handed
 	if resp.Header == nil {
 		resp.Header = http.Header{}
 	}
-	resp.Body = &responseBody{a: a}
+	resp.Trailer = resp.Trailer.Clone()
+	resp.Body = &responseBody{a: a, resp: resp}
 	resp.Request = a.client
 	resp.Header.Set(PermitHeader, a.permit.ID().String())
 	if _, cut := o.(*stripped); cut && resp.ContentLength >= 0 {
@@ -278,6 +292,7 @@ func (a *attempt) settle() {
 // responseBody is the client's end of an answer.
 type responseBody struct {
 	a    *attempt
+	resp *http.Response
 	mu   sync.Mutex // Close may come while Read waits; this guards rest alone
 	rest []byte
 }
@@ -292,6 +307,9 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		select {
 		case chunk, ok := <-b.a.chunks:
 			if !ok {
+				if b.a.trailer != nil {
+					b.resp.Trailer = b.a.trailer
+				}
 				return 0, b.a.end
 			}
 			b.rest = chunk

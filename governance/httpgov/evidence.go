@@ -35,11 +35,22 @@ func (e *evidence) trace(ctx context.Context) context.Context {
 	})
 }
 
+// begun reports whether the provider may have got something.
+func (d *dispatch) begun() bool {
+	d.evidence.mu.Lock()
+	wrote := d.evidence.wroteHeaders
+	d.evidence.mu.Unlock()
+	d.body.mu.Lock()
+	defer d.body.mu.Unlock()
+	return wrote || d.body.touched
+}
+
 // nothingSent reports whether it is proved that the provider cannot have got the
 // request: no connection was had, or the body was sealed before its first byte
 // was asked for. Without proof the answer is no.
-func (e *evidence) nothingSent(body *sealedBody) (proved, stale bool) {
-	untouched := body.seal()
+func (d *dispatch) nothingSent() (proved, stale bool) {
+	untouched := d.body.seal()
+	e := d.evidence
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.wroteHeaders {

@@ -2,6 +2,7 @@ package httpgov
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -24,7 +25,7 @@ type plan struct {
 // plan reads a request and works out the most that it may use. Nothing is
 // reserved or sent.
 //
-// Errors: *RequestError, *errClient, *governance.Refusal, and those of Select.
+// Errors: *RequestError, *governance.Refusal, *notAsked.
 func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal) (*plan, error) {
 	body, err := readBody(r, cmp.Or(t.MaxBody, DefaultMaxBody))
 	if err != nil {
@@ -61,7 +62,7 @@ func (t *Transport) choose(r *http.Request, p *plan) error {
 	if t.Select != nil {
 		var err error
 		if *s, err = t.Select(r, p.ask.model); err != nil {
-			return err
+			return selectError(err)
 		}
 	}
 	s.Model = cmp.Or(s.Model, p.ask.model)
@@ -74,6 +75,16 @@ func (t *Transport) choose(r *http.Request, p *plan) error {
 		p.row = row // else the model has no price, which is not an error yet
 	}
 	return nil
+}
+
+// selectError keeps what the client can be told, and passes the rest on.
+func selectError(err error) error {
+	var request *RequestError
+	var refusal *governance.Refusal
+	if errors.As(err, &request) || errors.As(err, &refusal) {
+		return err
+	}
+	return &notAsked{err}
 }
 
 // output returns the most tokens of one answer, 0 for the model's own maximum. A

@@ -130,7 +130,7 @@ func answerTo(err error) answer {
 	default:
 		// Whatever it is, nothing says that the key is bad: never 401.
 		a.status = governance.Status{Code: http.StatusServiceUnavailable, RetryAfter: time.Second, Retryable: true}
-		a.message, a.code = "the accounting store does not answer; nothing was charged; try again", "unavailable"
+		a.message, a.code = "the accounting store does not answer; try again", "unavailable"
 	}
 	return a
 }

@@ -45,7 +45,8 @@ type Transport struct {
 	// Route says what a request's path stands for. Default DefaultRoute.
 	Route func(*http.Request) Route
 	// Select says what routing chose for a request whose body names the model.
-	// Default: that model, under that name.
+	// Default: that model, under that name. A *RequestError or *governance.Refusal
+	// is answered as a response, any other error is returned by RoundTrip.
 	Select func(r *http.Request, model string) (Selection, error)
 	// AllowFields are members of requests that this package does not know and that
 	// are known to change neither tokens nor price. Others are refused under a
@@ -194,11 +195,11 @@ func (t *Transport) governed(r *http.Request, report Attempt) (*http.Response, e
 	}
 	report.Team, report.Key = principal.TeamID, principal.KeyID
 	plan, err := t.plan(r, report.Route, principal)
-	var client *errClient
-	if errors.As(err, &client) {
+	var pass *notAsked
+	if errors.As(err, &pass) {
 		report.Err, report.Duration = err, time.Since(report.Began)
 		t.tell(report)
-		return nil, client.err
+		return nil, pass.err
 	}
 	if err != nil {
 		return t.refuse(r, report, err), nil
