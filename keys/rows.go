@@ -3,6 +3,7 @@ package keys
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance/amount"
@@ -168,7 +169,7 @@ func (r *listsRow) decode(models, regions *[]string, metadata *map[string]string
 		if list.stored == nil {
 			continue // nil allows everything
 		}
-		if err := json.Unmarshal([]byte(*list.stored), list.to); err != nil || *list.to == nil {
+		if err := json.Unmarshal([]byte(*list.stored), list.to); err != nil || *list.to == nil || slices.Contains(*list.to, "") {
 			return errCorrupt
 		}
 	}

@@ -1,13 +1,6 @@
 package keyspg
 
-import (
-	"time"
-
-	"github.com/tallystick-go/tallystick/internal/pgtx"
-)
-
-// SetAhead moves the store's clock for tests.
-func (s *Store) SetAhead(ahead func() time.Duration) { s.ahead = ahead }
+import "github.com/tallystick-go/tallystick/internal/pgtx"
 
 // Schema is the store's schema.
 func (s *Store) Schema() pgtx.Schema { return s.schema }

@@ -134,8 +134,11 @@ func (s *Store) Key(ctx context.Context, id string) (keys.Key, error) {
 	if err := keys.ValidID(id); err != nil {
 		return keys.Key{}, err
 	}
-	key, err := scanKey(s.pool.QueryRow(ctx, s.sql.selectKey, id))
-	return orZero(key, coreError(err))
+	var row keys.KeyRow
+	if err := s.row(ctx, row.Targets(), s.sql.selectKey, id); err != nil {
+		return keys.Key{}, coreError(found(err, keys.ErrNotFound))
+	}
+	return orZero(row.Key())
 }
 
 // Keys implements keys.Store.
@@ -144,7 +147,7 @@ func (s *Store) Keys(ctx context.Context, l keys.ListKeys) (keys.KeyPage, error)
 	if err != nil {
 		return keys.KeyPage{}, err
 	}
-	sql, args := s.sql.selectKeys, []any{s.listMode(), l.After, l.Limit + 1}
+	sql, args := s.sql.selectKeys, []any{l.After, l.Limit + 1}
 	switch {
 	case l.TeamID != "" && l.Owner != "":
 		sql, args = s.sql.selectKeysOfTeamAndOwner, append(args, l.TeamID, l.Owner)
@@ -153,15 +156,11 @@ func (s *Store) Keys(ctx context.Context, l keys.ListKeys) (keys.KeyPage, error)
 	case l.Owner != "":
 		sql, args = s.sql.selectKeysOfOwner, append(args, l.Owner)
 	}
-	rows, err := s.pool.Query(ctx, sql, args...)
+	page, err := list(ctx, s, scanKey, sql, args...)
 	if err != nil {
-		return keys.KeyPage{}, coreError(err)
+		return keys.KeyPage{}, err
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (keys.Key, error) { return scanKey(row) })
-	if err != nil {
-		return keys.KeyPage{}, coreError(err)
-	}
-	return l.Page(list), nil
+	return l.Page(page), nil
 }
 
 func scanKey(row pgx.Row) (keys.Key, error) {

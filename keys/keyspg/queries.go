@@ -50,9 +50,12 @@ var (
 	retireSecrets = `update {{schema}}.key_secrets set retires_us = $2::bigint where key_id = $1::text and (retires_us is null or retires_us > $2::bigint)`
 	insertSecret  = `insert into {{schema}}.key_secrets (` + keys.SecretColumns + `) values (` + params(keys.SecretColumns) + `)`
 
+	// Each id is one walk down two indexes, whatever the planner knew of the tables when
+	// it made a plan to keep.
 	selectDefinitions = `select w.n - 1, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
 	from unnest($1::text[]) with ordinality as w (id, n)
-	join {{schema}}.keys k on k.id = w.id join {{schema}}.teams t on t.id = k.team_id`
+	cross join lateral (select k.team_id, k.revision, k.revoked_us, k.expires_us from {{schema}}.keys k where k.id = w.id limit 1) k
+	cross join lateral (select t.revision, t.deleted_us from {{schema}}.teams t where t.id = k.team_id limit 1) t`
 )
 
 // columnTypes are the types of the columns that are not bigint.
@@ -61,9 +64,17 @@ var columnTypes = map[string]string{
 	"allowed_models": "text::jsonb", "allowed_regions": "text::jsonb", "metadata": "text::jsonb",
 }
 
-// aliased puts the table's alias before every column.
+// aliased puts the table's alias before every column. JSON is read as text: the
+// driver would take a JSON null for a missing list, which allows everything.
 func aliased(table, columns string) string {
-	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
+	out := strings.Split(columns, ", ")
+	for i, column := range out {
+		out[i] = table + "." + column
+		if strings.HasSuffix(columnTypes[column], "jsonb") {
+			out[i] += "::text"
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // params makes one numbered parameter per column, each with its type: what the

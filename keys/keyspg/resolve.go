@@ -28,7 +28,7 @@ func (s *Store) Reload(ctx context.Context, p keys.Principal) (keys.Principal, e
 		return keys.Principal{}, keys.ErrUnknown
 	}
 	var owner keyAndTeam
-	if err := s.pool.QueryRow(ctx, s.sql.selectKeyAndTeam, p.KeyID).Scan(owner.targets()...); err != nil {
+	if err := s.row(ctx, owner.targets(), s.sql.selectKeyAndTeam, p.KeyID); err != nil {
 		return keys.Principal{}, coreError(found(err, keys.ErrUnknown))
 	}
 	key, team, err := owner.build()
@@ -42,7 +42,7 @@ func (s *Store) resolve(ctx context.Context, hash keys.Hash) (keys.Principal, er
 	var secretRow keys.SecretRow
 	var owner keyAndTeam
 	targets := append(secretRow.Targets(), owner.targets()...)
-	if err := s.pool.QueryRow(ctx, s.sql.selectByHash, hash[:]).Scan(targets...); err != nil {
+	if err := s.row(ctx, targets, s.sql.selectByHash, hash[:]); err != nil {
 		return keys.Principal{}, coreError(found(err, keys.ErrUnknown))
 	}
 	secret, err := secretRow.Secret()

@@ -24,6 +24,9 @@ type Options struct {
 	Schema string
 	// Tokens says which tokens are accepted and minted.
 	Tokens keys.Format
+	// Timeout bounds every call apart from the barrier, whatever the caller's context
+	// allows, so that a database that stalls is an error and not a queue. Default 5 s.
+	Timeout time.Duration
 	// BarrierWait bounds how long an edit waits for admissions that may have read
 	// what it changed. Default 10 s.
 	BarrierWait time.Duration
@@ -38,7 +41,11 @@ type Store struct {
 	schema  pgtx.Schema
 	sql     queries
 	format  keys.Format
+	timeout time.Duration
 	barrier time.Duration
+	// How pages are asked for. A cached generic plan does not know how few rows a page
+	// is and may sort the table instead of walking its index, so pages are planned anew.
+	listing pgx.QueryExecMode
 	ahead   func() time.Duration // tests move the clock
 }
 
@@ -59,17 +66,26 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if err := o.Tokens.Validate(); err != nil {
 		return nil, err
 	}
-	ahead := o.Ahead
-	if ahead == nil {
-		ahead = func() time.Duration { return 0 }
+	s := &Store{
+		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, timeout: o.Timeout, barrier: o.BarrierWait,
+		listing: pool.Config().ConnConfig.DefaultQueryExecMode, ahead: o.Ahead,
 	}
-	return &Store{
-		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, barrier: o.BarrierWait, ahead: ahead,
-	}, nil
+	if s.timeout <= 0 {
+		s.timeout = 5 * time.Second
+	}
+	if s.listing == pgx.QueryExecModeCacheStatement {
+		s.listing = pgx.QueryExecModeCacheDescribe
+	}
+	if s.ahead == nil {
+		s.ahead = func() time.Duration { return 0 }
+	}
+	return s, nil
 }
 
 // edit runs fn in a transaction.
 func (s *Store) edit(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	return coreError(pgtx.Retry(ctx, s.pool, pgtx.Options{}, fn))
 }
 
@@ -95,15 +111,23 @@ func (s *Store) now(ctx context.Context, tx *pgtx.Tx) (time.Time, error) {
 
 func (s *Store) instant(us int64) time.Time { return time.UnixMicro(us).Add(s.ahead()).UTC() }
 
-// listMode keeps pages off the statement cache where pgx would use it: a cached
-// generic plan does not know how few rows a page is and sorts the table instead of
-// walking its index.
-func (s *Store) listMode() pgx.QueryExecMode {
-	mode := s.pool.Config().ConnConfig.DefaultQueryExecMode
-	if mode == pgx.QueryExecModeCacheStatement {
-		return pgx.QueryExecModeCacheDescribe
+// row reads one row into targets.
+func (s *Store) row(ctx context.Context, targets []any, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.pool.QueryRow(ctx, sql, args...).Scan(targets...)
+}
+
+// list reads all rows of a page.
+func list[T any](ctx context.Context, s *Store, scan func(pgx.Row) (T, error), sql string, args ...any) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, sql, append([]any{s.listing}, args...)...)
+	if err != nil {
+		return nil, coreError(err)
 	}
-	return mode
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (T, error) { return scan(row) })
+	return all, coreError(err)
 }
 
 // one checks that a conditional write met its row. Under the row's lock it always

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -33,9 +34,10 @@ type places struct {
 
 func (p *places) open(t testing.TB, at place, format keys.Format) *keyspg.Store {
 	t.Helper()
-	s, err := keyspg.New(at.db.Connect(t, p.adjust), &keyspg.Options{Schema: at.db.Schema, Tokens: format})
+	s, err := keyspg.New(at.db.Connect(t, p.adjust), &keyspg.Options{
+		Schema: at.db.Schema, Tokens: format, Ahead: func() time.Duration { return time.Duration(at.ahead.Load()) },
+	})
 	require.NoError(t, err)
-	s.SetAhead(func() time.Duration { return time.Duration(at.ahead.Load()) })
 	require.NoError(t, s.Migrate(t.Context()))
 	require.NoError(t, s.Check(t.Context()))
 	p.mu.Lock()
@@ -64,5 +66,27 @@ func harness(adjust func(*pgxpool.Config)) keystest.Harness {
 	}
 }
 
-func TestStore(t *testing.T)      { keystest.Run(t, harness(nil)) }
+func TestStore(t *testing.T) { keystest.Run(t, harness(nil)) }
+
+// TestStoreModes runs the suite as poolers and hostile sessions would have it: no
+// named statements, no binary formats, another time zone, another search_path.
+func TestStoreModes(t *testing.T) {
+	for name, mode := range map[string]pgx.QueryExecMode{
+		"Exec": pgx.QueryExecModeExec, "SimpleProtocol": pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "Exec" {
+				t.Skip("one mode is enough for a short run")
+			}
+			keystest.Run(t, harness(func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = mode
+				c.ConnConfig.RuntimeParams["timezone"] = "Asia/Kathmandu"
+				c.ConnConfig.RuntimeParams["datestyle"] = "German, DMY"
+				c.ConnConfig.RuntimeParams["search_path"] = "pg_catalog"
+				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+			}))
+		})
+	}
+}
+
 func BenchmarkStore(b *testing.B) { keystest.Bench(b, harness(nil)) }

@@ -71,8 +71,11 @@ func (s *Store) Team(ctx context.Context, id string) (keys.Team, error) {
 	if err := keys.ValidID(id); err != nil {
 		return keys.Team{}, err
 	}
-	team, err := scanTeam(s.pool.QueryRow(ctx, s.sql.selectTeam, id))
-	return orZero(team, coreError(err))
+	var row keys.TeamRow
+	if err := s.row(ctx, row.Targets(), s.sql.selectTeam, id); err != nil {
+		return keys.Team{}, coreError(found(err, keys.ErrNotFound))
+	}
+	return orZero(row.Team())
 }
 
 // Teams implements keys.Store.
@@ -81,13 +84,9 @@ func (s *Store) Teams(ctx context.Context, l keys.ListTeams) (keys.TeamPage, err
 	if err != nil {
 		return keys.TeamPage{}, err
 	}
-	rows, err := s.pool.Query(ctx, s.sql.selectTeams, s.listMode(), l.After, l.Limit+1)
+	teams, err := list(ctx, s, scanTeam, s.sql.selectTeams, l.After, l.Limit+1)
 	if err != nil {
-		return keys.TeamPage{}, coreError(err)
-	}
-	teams, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (keys.Team, error) { return scanTeam(row) })
-	if err != nil {
-		return keys.TeamPage{}, coreError(err)
+		return keys.TeamPage{}, err
 	}
 	return l.Page(teams), nil
 }
