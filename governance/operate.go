@@ -49,7 +49,7 @@ func (g *Governor) find(ctx context.Context, id PermitID) (*Record, *terms, erro
 	if !id.Valid() {
 		return nil, nil, invalid("id", "must be a version 7 UUID")
 	}
-	loaded, err := g.store.View(ctx, &Plan{Permits: []PermitID{id}, WithTerms: true})
+	loaded, err := g.store.View(ctx, &Plan{Permits: []PermitID{id}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,6 +189,7 @@ func (o *audit) fail(err error)      { o.err = err }
 func (o *audit) failed() error       { return o.err }
 func (o *audit) subject() string     { return "" }
 func (o *audit) patient() bool       { return true }
+func (o *audit) replayable() bool    { return true }
 func (o *audit) abandoned(*Governor) {}
 
 // alone runs a task in a transaction of its own: an audit adds up what was
@@ -197,7 +198,10 @@ func (g *Governor) alone(ctx context.Context, t task) error {
 	if g.isClosed() {
 		return ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.options.StepTimeout)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := g.stepContext(ctx)
 	defer cancel()
 	g.transact(ctx, []task{t})
 	return t.failed()
@@ -212,6 +216,7 @@ func (o *resolution) fail(err error)      { o.err = err }
 func (o *resolution) failed() error       { return o.err }
 func (o *resolution) subject() string     { return o.terms.teamID }
 func (o *resolution) patient() bool       { return true }
+func (o *resolution) replayable() bool    { return true }
 func (o *resolution) abandoned(*Governor) {}
 
 func (o *unfreezing) plan(p *planner) {
@@ -223,4 +228,5 @@ func (o *unfreezing) fail(err error)      { o.err = err }
 func (o *unfreezing) failed() error       { return o.err }
 func (o *unfreezing) subject() string     { return "unfreeze" }
 func (o *unfreezing) patient() bool       { return true }
+func (o *unfreezing) replayable() bool    { return false } // it could undo a later freeze
 func (o *unfreezing) abandoned(*Governor) {}

@@ -74,7 +74,7 @@ type Plan struct {
 	Keys        []string       // key ids whose definitions are wanted, sorted
 	Permits     []PermitID     // permits wanted, sorted by bytes
 	Entries     *EntryQuery    // permits of one account wanted, for verification
-	WithTerms   bool           // Record.Terms of Permits wanted; those of Entries always are
+	NoTerms     bool           // Record.Terms of Permits are not needed: a store may leave them out
 	SkipLocked  bool           // do not wait for rows that others hold
 }
 
@@ -135,8 +135,8 @@ type Cell struct {
 
 // Changes is what a step writes.
 type Changes struct {
-	Windows []WindowChange // constraints that entered a window
-	Cells   []Cell         // whole new states, each to be inserted or replaced
+	Windows []WindowChange // constraints that entered a window, each once
+	Cells   []Cell         // whole new states; each was loaded in this step, or is the first of its window
 	Batch   *Batch         // what was admitted
 	Permits []Record       // new states of existing permits, with Version one above the loaded one
 	Notes   []Note         // records of what operators did

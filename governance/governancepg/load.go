@@ -168,7 +168,7 @@ func (l *load) entries(rows pgx.Rows) error {
 // finish reads what depends on the first answers: terms, and the permits of
 // entries. An ordinary step needs none of it.
 func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch) error) error {
-	if l.plan.Entries == nil && !l.plan.WithTerms {
+	if l.plan.Entries == nil && (l.plan.NoTerms || len(l.plan.Permits) == 0) {
 		return nil
 	}
 	if l.batch == nil {

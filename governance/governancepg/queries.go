@@ -48,8 +48,8 @@ where p.window_start_us <> w.start_us`,
 		entries: `select number, batch from {{schema}}.governance_entries where constraint_id = $1::uuid and window_start_us = $2::bigint and number > $3::bigint order by number limit $4::bigint`,
 		// Locks what the pointer rows already protect.
 		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e from unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, s, e) where p.id = u.id`,
-		update: `with u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state
-from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
+		update: `with u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state, window_end_us = u.end_us, kind = u.kind
+from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[], $12::bigint[], $13::smallint[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state, end_us, kind)
 where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)
 select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`,
 		remove: `delete from {{schema}}.governance_cells c using unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, start_us, epoch) where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch`,
@@ -71,8 +71,8 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 		q.permits[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id = any($1::uuid[])`)
 		q.permitList[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id > $1::uuid and (cardinality($2::smallint[]) = 0 and $3::smallint = 0 or p.state = any($2::smallint[]) or p.flags & $3::smallint <> 0) order by p.id limit $4::bigint`)
 		q.permitInsert[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
-select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, $2::bigint, state, flags, version, tokens, cost, segments
-from unnest($3::uuid[], $4::smallint[], $5::uuid[], $6::uuid[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[]) u(id, terms, owner, fingerprint, state, flags, version, tokens, cost, segments)`)
+select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments
+from unnest($2::uuid[], $3::smallint[], $4::uuid[], $5::uuid[], $6::bigint[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[]) u(id, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments)`)
 		// Fails with a division by zero, which rolls everything back, unless every
 		// permit is still in the version that was decided on.
 		q.permitUpdate[i] = s.Splice(`with u as (update ` + permits + ` p set ended_us = u.ended_us, state = u.state, flags = u.flags, version = u.version, tokens = u.tokens, cost_microusd = u.cost, segments = u.segments, outcome = u.outcome, resolution = u.resolution

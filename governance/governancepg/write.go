@@ -67,6 +67,11 @@ func (a *cellArrays) add(c *governance.Cell, epoch int64, state []byte) {
 	a.kinds = append(a.kinds, int16(c.Kind))
 }
 
+// arguments are in the order of both the update and the insert.
+func (a *cellArrays) arguments() []any {
+	return []any{a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states, a.ended, a.kinds}
+}
+
 func (s *Store) writeCells(b *pgx.Batch, l *load, list []governance.Cell) error {
 	var update, insert cellArrays
 	var removed cellKeys
@@ -91,10 +96,10 @@ func (s *Store) writeCells(b *pgx.Batch, l *load, list []governance.Cell) error 
 		b.Queue(s.q.remove, removed.ids, removed.starts, removed.epochs)
 	}
 	if a := &update; len(a.ids) > 0 {
-		b.Queue(s.q.update, a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states)
+		b.Queue(s.q.update, a.arguments()...)
 	}
 	if a := &insert; len(a.ids) > 0 {
-		b.Queue(s.q.insert, a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states, a.ended, a.kinds)
+		b.Queue(s.q.insert, a.arguments()...)
 	}
 	return nil
 }
@@ -136,7 +141,7 @@ func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 	}
 	for slot, a := range parts {
 		if a != nil {
-			b.Queue(s.q.permitInsert[slot], pgUUID(batch.ID), batch.At, a.ids, a.terms, a.owners, a.fingerprints, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments)
+			b.Queue(s.q.permitInsert[slot], pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments)
 		}
 	}
 }
@@ -146,7 +151,7 @@ type permitArrays struct {
 	ids, owners, fingerprints       []pgtype.UUID
 	terms, states, flags            []int16
 	versions                        []int32
-	tokens, costs, ended            []int64
+	tokens, costs, ats, ended       []int64
 	segments, outcomes, resolutions [][]byte
 }
 
@@ -155,6 +160,7 @@ func (a *permitArrays) add(rec *governance.Record) {
 	a.owners = append(a.owners, pgUUID(rec.Owner))
 	a.fingerprints = append(a.fingerprints, nullUUID(rec.Fingerprint))
 	a.terms = append(a.terms, int16(rec.TermsIndex))
+	a.ats = append(a.ats, rec.At)
 	a.states = append(a.states, int16(rec.State))
 	a.flags = append(a.flags, int16(rec.Flags))
 	a.versions = append(a.versions, rec.Version)

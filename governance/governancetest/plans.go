@@ -63,13 +63,20 @@ func (e *env) newRecord(batch governance.BatchID) governance.Record {
 func (e *env) write(ch *governance.Changes) {
 	e.Helper()
 	plan := &governance.Plan{Batch: e.batchID()}
+	newest := map[governance.ConstraintID]quota.Window{}
 	for i := range ch.Cells {
-		plan.Constraints = append(plan.Constraints, ch.Cells[i].Key.Constraint)
-		ch.Windows = append(ch.Windows, governance.WindowChange{
-			Constraint: ch.Cells[i].Key.Constraint, Window: quota.Window{Start: ch.Cells[i].Key.WindowStart, End: ch.Cells[i].End},
-		})
+		key, end := ch.Cells[i].Key, ch.Cells[i].End
+		plan.Constraints = append(plan.Constraints, key.Constraint)
+		plan.Accounts = append(plan.Accounts, key)
+		if key.WindowStart >= newest[key.Constraint].Start {
+			newest[key.Constraint] = quota.Window{Start: key.WindowStart, End: end}
+		}
+	}
+	for id, w := range newest {
+		ch.Windows = append(ch.Windows, governance.WindowChange{Constraint: id, Window: w})
 	}
 	plan.Constraints = sorted(plan.Constraints)
+	slices.SortFunc(plan.Accounts, governance.AccountKey.Compare)
 	if ch.Batch != nil {
 		plan.Batch = ch.Batch.ID
 	}

@@ -1,0 +1,69 @@
+package governancepg
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tallystick-go/tallystick/internal/pgtest"
+)
+
+// TestPlans: the hot statements use indexes, on empty tables and on full ones.
+// Their generic plans are what gateways run.
+func TestPlans(t *testing.T) {
+	db := pgtest.New(t)
+	handle, err := Open(db.Pool, &Options{Schema: db.Schema})
+	require.NoError(t, err)
+	require.NoError(t, handle.Migrate(t.Context()))
+	q := handle.Store.q
+	check := func(when string) {
+		for name, sql := range map[string]string{
+			"lock": q.lock, "current": q.current, "accounts": q.accounts, "entries": q.entries, "windows": q.windows,
+			"update": q.update, "remove": q.remove, "permits": q.permits[3], "permitUpdate": q.permitUpdate[3],
+			"batchTerms": q.batchTerms[3],
+		} {
+			t.Run(when+"/"+name, func(t *testing.T) {
+				plan := explain(t, db, handle.schema.LockKey(), q.enter, sql)
+				if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Hash Join") || strings.Contains(plan, "Merge Join") {
+					t.Errorf("not an index plan:\n%s", plan)
+				}
+			})
+		}
+	}
+	check("empty")
+	_, err = db.Pool.Exec(t.Context(), fmt.Sprintf(`
+insert into %[1]q.governance_constraints (id) select gen_random_uuid() from generate_series(1, 20000);
+insert into %[1]q.governance_cells select id, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, false, 0, '' from %[1]q.governance_constraints;
+insert into %[1]q.governance_entries select gen_random_uuid(), 0, i, gen_random_uuid() from generate_series(1, 20000) i;
+insert into %[1]q.governance_permits_03 (slot, id, batch, terms, owner, at_us, state, flags, version, tokens, cost_microusd)
+select 3, gen_random_uuid(), gen_random_uuid(), 0, gen_random_uuid(), 0, 1, 0, 1, 0, 0 from generate_series(1, 20000);
+insert into %[1]q.governance_batches_03 (slot, id, at_us) select 3, gen_random_uuid(), 0 from generate_series(1, 20000);
+analyze`, db.Schema))
+	require.NoError(t, err)
+	check("full")
+}
+
+// explain returns the generic plan of a statement under the settings of a step.
+func explain(t *testing.T, db *pgtest.DB, key int64, enter, sql string) string {
+	t.Helper()
+	tx, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), enter, key)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "prepare checked as "+sql, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	defer func() { _, _ = tx.Exec(t.Context(), "deallocate checked", pgx.QueryExecModeSimpleProtocol) }()
+	params := 0
+	for strings.Contains(sql, fmt.Sprintf("$%d", params+1)) {
+		params++
+	}
+	rows, err := tx.Query(t.Context(), "explain execute checked("+strings.TrimSuffix(strings.Repeat("null,", params), ",")+")", pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return strings.Join(lines, "\n")
+}

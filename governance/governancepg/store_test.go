@@ -1,0 +1,144 @@
+package governancepg_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/governancepg"
+	"github.com/tallystick-go/tallystick/governance/governancetest"
+	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// opened is a handle with what the suite needs to make another one on its data.
+type opened struct {
+	*governancepg.DB
+	dsn, schema string
+	ahead       *atomic.Int64
+}
+
+func open(t testing.TB, pool *pgxpool.Pool, dsn, schema string, ahead *atomic.Int64) *opened {
+	t.Helper()
+	db, err := governancepg.Open(pool, &governancepg.Options{
+		Schema: schema, LockTimeout: 500 * time.Millisecond,
+		Ahead: func() time.Duration { return time.Duration(ahead.Load()) },
+	})
+	require.NoError(t, err)
+	return &opened{db, dsn, schema, ahead}
+}
+
+// fresh returns a migrated schema of its own.
+func fresh(t testing.TB) *opened {
+	t.Helper()
+	db := pgtest.New(t)
+	o := open(t, db.Pool, db.DSN, db.Schema, &atomic.Int64{})
+	require.NoError(t, o.Migrate(t.Context()))
+	return o
+}
+
+// another returns a second handle with a pool of its own, as another process has.
+func another(t testing.TB, o *opened, adjust func(*pgxpool.Config)) *opened {
+	t.Helper()
+	return open(t, pgtest.Connect(t, o.dsn, adjust), o.dsn, o.schema, o.ahead)
+}
+
+func harness() governancetest.Harness {
+	return governancetest.Harness{
+		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true},
+		New:      func(t testing.TB) governance.Backend { return fresh(t) },
+		Reopen: func(t testing.TB, b governance.Backend) governance.Backend {
+			return another(t, b.(*opened), nil)
+		},
+		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) { b.(*opened).ahead.Add(int64(d)) },
+	}
+}
+
+func TestSuite(t *testing.T) { governancetest.Run(t, harness()) }
+
+// TestExecModes runs one whole life in each way in which pgx can talk to the
+// server, poolers among them.
+func TestExecModes(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			o := another(t, fresh(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			w := newWorld(t, o, keys.Limits{RequestsPerMinute: keys.Limit(100), TokensPerDay: keys.Limit(1000), Concurrency: keys.Limit(5)})
+			permit := w.admit(t, 100)
+			require.NoError(t, permit.Raise(t.Context(), governance.Bound{Tokens: 200, Cost: 10}))
+			require.NoError(t, permit.Settle(t.Context(), governance.Used(150, 7)))
+			held := w.admit(t, 300)
+			require.NoError(t, held.Settle(t.Context(), governance.Observed(20, 1)))
+			_, err := w.gov.Resolve(t.Context(), governance.Evidence{ID: held.ID(), Outcome: governance.Used(30, 2), Actor: "test", Reason: "asked the provider"})
+			require.NoError(t, err)
+			w.verify(t, 180, 0, 0)
+		})
+	}
+}
+
+// world is a team with one key and a governor.
+type world struct {
+	gov       *governance.Governor
+	principal keys.Principal
+	backend   *opened
+}
+
+func newWorld(t testing.TB, o *opened, team keys.Limits) *world {
+	t.Helper()
+	ctx := t.Context()
+	_, err := o.Keys.CreateTeam(ctx, keys.CreateTeam{ID: "team", Name: "team", Limits: team})
+	require.NoError(t, err)
+	created, err := o.Keys.CreateKey(ctx, keys.CreateKey{ID: "key", TeamID: "team", Owner: "user", Name: "key"})
+	require.NoError(t, err)
+	p, err := o.Keys.Resolve(ctx, created.Token.Reveal())
+	require.NoError(t, err)
+	return &world{governor(t, o, nil), p, o}
+}
+
+func governor(t testing.TB, o *opened, options *governance.Options) *governance.Governor {
+	t.Helper()
+	gov, err := governance.New(o, options)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = gov.Close(ctx)
+	})
+	return gov
+}
+
+func (w *world) request(tokens int64) governance.Request {
+	return governance.Request{Principal: &w.principal, Model: "model", Bound: governance.Bound{Tokens: governanceTokens(tokens), Cost: 10}, Price: []byte("price")}
+}
+
+func (w *world) admit(t testing.TB, tokens int64) *governance.Permit {
+	t.Helper()
+	permit, err := w.gov.Admit(t.Context(), w.request(tokens))
+	require.NoError(t, err)
+	return permit
+}
+
+// verify compares the tokens of the day, and every account with its permits.
+func (w *world) verify(t testing.TB, consumed, uncertain, reserved int64) {
+	t.Helper()
+	v, err := w.gov.Verify(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, v.Differences)
+	verdicts, err := w.gov.Usage(t.Context(), &w.principal)
+	require.NoError(t, err)
+	for _, v := range verdicts {
+		if v.Constraint.Kind == governance.KindTokenQuota {
+			require.Equal(t, [3]int64{consumed, uncertain, reserved}, [3]int64{v.Consumed, v.Uncertain, v.Reserved})
+			return
+		}
+	}
+	t.Fatal("no token quota")
+}
