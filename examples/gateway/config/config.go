@@ -1,0 +1,143 @@
+// Package config reads the gateway's YAML file: strictly, with every fault named
+// by its path, and with secrets by reference only.
+package config
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Config is the whole file, with its secrets read.
+type Config struct {
+	Profile   string     `yaml:"profile"`
+	Listen    string     `yaml:"listen"`
+	Admin     Admin      `yaml:"admin"`
+	Storage   Storage    `yaml:"storage"`
+	Prices    Prices     `yaml:"prices"`
+	Keys      Keys       `yaml:"keys"`
+	Upstreams []Upstream `yaml:"upstreams"`
+	Routes    []Route    `yaml:"routes"`
+	Requests  Requests   `yaml:"requests"`
+	Timeouts  Timeouts   `yaml:"timeouts"`
+}
+
+// Admin is the listener for operators.
+type Admin struct {
+	Listen string `yaml:"listen"`
+	Token  Secret `yaml:"token"`
+}
+
+// Storage says where keys and counters are kept.
+type Storage struct {
+	SQLite string `yaml:"sqlite"`
+}
+
+// Prices says what calls cost. Without a file the bundled prices are used.
+type Prices struct {
+	File    string            `yaml:"file"`
+	Aliases map[string]string `yaml:"aliases"`
+	Free    []string          `yaml:"free"`
+}
+
+// Keys says which tokens are accepted beside our own.
+type Keys struct {
+	Prefixes []string `yaml:"prefixes"`
+	Foreign  []string `yaml:"foreign"`
+}
+
+// Format is what a key store takes.
+func (k Keys) Format() keys.Format { return keys.Format{Prefixes: k.Prefixes, Foreign: k.Foreign} }
+
+// The protocols of upstreams.
+const (
+	OpenAI    = "openai"
+	Anthropic = "anthropic"
+)
+
+// Upstream is a provider's endpoint and the models that it serves.
+type Upstream struct {
+	Name           string   `yaml:"name"`
+	Protocol       string   `yaml:"protocol"`
+	BaseURL        string   `yaml:"base_url"`
+	Credential     Secret   `yaml:"credential"`
+	Models         []string `yaml:"models"`
+	AllowPlaintext bool     `yaml:"allow_plaintext"`
+	NoStreamUsage  bool     `yaml:"no_stream_usage"`
+	OutputField    string   `yaml:"output_field"`
+
+	URL *url.URL `yaml:"-"` // BaseURL without /v1 at its end
+}
+
+// Route is a model that clients may ask for and where it is tried, in this order.
+// A model that one upstream serves needs none.
+type Route struct {
+	Model    string    `yaml:"model"`
+	Attempts []Attempt `yaml:"attempts"`
+}
+
+// Attempt is one place to try. An empty model is the route's.
+type Attempt struct {
+	Upstream string `yaml:"upstream"`
+	Model    string `yaml:"model"`
+}
+
+// Requests bounds what clients send and names what is known to be harmless in it.
+type Requests struct {
+	MaxBodyBytes int64    `yaml:"max_body_bytes"`
+	AllowFields  []string `yaml:"allow_fields"`
+	AllowTools   []string `yaml:"allow_tools"`
+}
+
+// Duration is a time.Duration, written like 30s or 2m.
+type Duration struct{ time.Duration }
+
+// UnmarshalYAML reads a duration. One that is none becomes negative, which the
+// check refuses with its path.
+func (d *Duration) UnmarshalYAML(decode func(any) error) error {
+	var text string
+	if err := decode(&text); err != nil {
+		return err
+	}
+	var err error
+	if d.Duration, err = time.ParseDuration(text); err != nil {
+		d.Duration = -1
+	}
+	return nil
+}
+
+// Timeouts bound everything that could take for ever. Zero is the default.
+type Timeouts struct {
+	ReadHeader Duration `yaml:"read_header"` // of a client's request
+	ReadBody   Duration `yaml:"read_body"`   // of a client's request, its header included
+	Idle       Duration `yaml:"idle"`        // of a connection without a request
+	Request    Duration `yaml:"request"`     // from a request's header to the end of its answer
+	Connect    Duration `yaml:"connect"`     // to an upstream, and its TLS handshake
+	FirstByte  Duration `yaml:"first_byte"`  // until an upstream answers
+	Storage    Duration `yaml:"storage"`     // of one transaction or look-up
+	Linger     Duration `yaml:"linger"`      // an upstream is read on after the client left
+	Drain      Duration `yaml:"drain"`       // of requests in flight at a shutdown
+}
+
+// Defaults are what a file that says nothing else has.
+func Defaults() Config {
+	return Config{
+		Profile: "local",
+		Listen:  "127.0.0.1:8080",
+		Requests: Requests{
+			MaxBodyBytes: 32 << 20,
+		},
+		Timeouts: Timeouts{
+			ReadHeader: Duration{10 * time.Second},
+			ReadBody:   Duration{time.Minute},
+			Idle:       Duration{2 * time.Minute},
+			Request:    Duration{15 * time.Minute},
+			Connect:    Duration{10 * time.Second},
+			FirstByte:  Duration{5 * time.Minute},
+			Storage:    Duration{5 * time.Second},
+			Linger:     Duration{10 * time.Second},
+			Drain:      Duration{30 * time.Second},
+		},
+	}
+}
