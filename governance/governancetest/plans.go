@@ -68,7 +68,7 @@ func (e *env) write(ch *governance.Changes) {
 		key, end := ch.Cells[i].Key, ch.Cells[i].End
 		plan.Constraints = append(plan.Constraints, key.Constraint)
 		plan.Accounts = append(plan.Accounts, key)
-		if key.WindowStart >= newest[key.Constraint].Start {
+		if last, seen := newest[key.Constraint]; !seen || key.WindowStart >= last.Start {
 			newest[key.Constraint] = quota.Window{Start: key.WindowStart, End: end}
 		}
 	}
