@@ -303,6 +303,11 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	select {
+	case <-b.a.gone:
+		return 0, b.left()
+	default:
+	}
 	if len(b.rest) == 0 {
 		select {
 		case chunk, ok := <-b.a.chunks:
@@ -314,15 +319,20 @@ func (b *responseBody) Read(p []byte) (int, error) {
 			}
 			b.rest = chunk
 		case <-b.a.gone:
-			if err := b.a.client.Context().Err(); err != nil {
-				return 0, err
-			}
-			return 0, errBodyGone
+			return 0, b.left()
 		}
 	}
 	n := copy(p, b.rest)
 	b.rest = b.rest[n:]
 	return n, nil
+}
+
+// left says why nothing more is to be had.
+func (b *responseBody) left() error {
+	if err := b.a.client.Context().Err(); err != nil {
+		return err
+	}
+	return errBodyGone
 }
 
 // Close leaves the answer. It does not wait for the settlement.

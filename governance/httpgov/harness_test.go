@@ -63,6 +63,7 @@ type gate struct {
 	client    *http.Client
 	team      keys.Team
 	token     string
+	upstream  *url.URL
 	attempts  chan httpgov.Attempt
 }
 
@@ -92,6 +93,7 @@ func open(t testing.TB, upstream http.Handler, s setup) *gate {
 	}
 	target, err := url.Parse(s.target)
 	check(t, err)
+	g.upstream = target
 
 	g.db, err = governancemem.New(nil)
 	check(t, err)
