@@ -59,6 +59,7 @@ func TestCostGoldenVectors(t *testing.T) {
 		{"fast in a region, rounded once", price(t, real, "claude-opus-4-6"), usage.AnthropicMessages, `{"input_tokens":1,"output_tokens":0,"speed":"fast","inference_geo":"us"}`, 33, usage.Known},
 		{"region without a price", price(t, real, "claude-opus-4-6"), usage.AnthropicMessages, `{"input_tokens":100,"output_tokens":10,"inference_geo":"jp"}`, 750, usage.Unknown},
 		{"any region of a model that has one price", price(t, real, "claude-haiku-4-5"), usage.AnthropicMessages, `{"input_tokens":100,"output_tokens":10,"inference_geo":"us"}`, 150, usage.Known},
+		{"search fees are not multiplied", price(t, real, "claude-opus-4-6"), usage.AnthropicMessages, `{"input_tokens":100,"output_tokens":10,"inference_geo":"us","server_tool_use":{"web_search_requests":2}}`, 825 + 20_000, usage.Known},
 		{"video tokens", price(t, real, "gemini-omni-flash-preview"), usage.OpenAIChat, `{"prompt_tokens":2,"completion_tokens":4,"completion_tokens_details":{"video_tokens":2}}`, 39, usage.Unknown},
 		{"audio", price(t, real, "gpt-4o-audio-preview"), usage.OpenAIChat, `{"prompt_tokens":100,"completion_tokens":50,"prompt_tokens_details":{"audio_tokens":40,"cached_tokens":0},"completion_tokens_details":{"audio_tokens":30}}`, 60*5/2 + 40*40 + 20*10 + 30*80, usage.Known},
 		{"audio and cached, overlap unknown", price(t, real, "gemini-2.5-flash"), usage.OpenAIChat, `{"prompt_tokens":100,"completion_tokens":0,"prompt_tokens_details":{"audio_tokens":40,"cached_tokens":50}}`, 17, usage.Unknown},
@@ -138,6 +139,24 @@ func TestCostOfWhatHasNoPriceOfItsOwn(t *testing.T) {
 		require.Equal(t, usage.Unknown, state)
 		require.EqualValues(t, 150, cost, "what is certain is still observed")
 	}
+}
+
+func TestCostOfWhatATierLeavesOpen(t *testing.T) {
+	flexOnly := one(t, plain+`,"input_cost_per_token_flex":5e-07,"output_cost_per_token_flex":2e-06`)
+	cost, state, err := flexOnly.Cost(with(known(100, 10), func(u *usage.Usage) { u.CacheRead, u.ServiceTier = usage.Of(50), "flex" }))
+	require.NoError(t, err)
+	require.Equal(t, usage.Known, state)
+	require.EqualValues(t, 95, cost, "a cache read without a price is input of the tier")
+
+	audio := with(known(100, 0), func(u *usage.Usage) { u.AudioInput, u.ServiceTier = usage.Of(50), "priority" })
+	const dearer = plain + `,"input_cost_per_audio_token":3e-06,"input_cost_per_token_priority":2e-06,"output_cost_per_token_priority":9e-06`
+	_, state, err = one(t, dearer).Cost(audio)
+	require.NoError(t, err)
+	require.Equal(t, usage.Unknown, state, "audio is dearer than text, by how much in this tier is not stated")
+	cost, state, err = one(t, strings.Replace(dearer, "3e-06", "1e-06", 1)).Cost(audio)
+	require.NoError(t, err)
+	require.Equal(t, usage.Known, state, "audio costs what text costs")
+	require.EqualValues(t, 200, cost)
 }
 
 func TestCostOverflowIsAnError(t *testing.T) {

@@ -206,6 +206,7 @@ func TestParseError(t *testing.T) {
 		{"openai numeric code", chat, 400, `{"error":{"message":"no","code":1210}}`, true, usage.ProviderError{Status: 400, Code: "1210"}},
 		{"openai null code", chat, 401, `{"error":{"message":"no","type":"invalid_request_error","code":null}}`, true, usage.ProviderError{Status: 401, Type: "invalid_request_error"}},
 		{"openai cut", chat, 429, `{"error":{"message":"slow`, false, usage.ProviderError{Status: 429}},
+		{"openai cut at its last byte", chat, 429, `{"error":{"message":"a","type":"t"}`, false, usage.ProviderError{Status: 429, Type: "t"}},
 		{"openai string", chat, 404, `{"error":"no such model"}`, false, usage.ProviderError{Status: 404}},
 		{"openai empty", chat, 404, `{"error":{}}`, false, usage.ProviderError{Status: 404}},
 		{"openai twice", chat, 404, `{"error":{"message":"a"},"error":{"message":"b"}}`, false, usage.ProviderError{Status: 404}},

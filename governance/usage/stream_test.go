@@ -144,6 +144,7 @@ func TestStreamCases(t *testing.T) {
 		{"usage over several data lines", chat, "data: {\"choices\":[],\ndata: \"usage\":{\"prompt_tokens\":5,\ndata:\"completion_tokens\":1}}\n\n" + done, usage.Known, true, classes{in: 5, out: 1}},
 		{"no blank line at the end", chat, content + final(`{"prompt_tokens":5,"completion_tokens":1}`) + "data: [DONE]", usage.Known, true, classes{in: 5, out: 1}},
 		{"error text is no usage (replay S4)", chat, content + `data: {"error":{"message":"a long upstream error text","type":"server_error"}}` + "\n\n" + done, usage.Unknown, false, classes{}},
+		{"error after the usage", chat, final(`{"prompt_tokens":5,"completion_tokens":1}`) + `data: {"error":{"message":"m"}}` + "\n\n" + done, usage.Unknown, false, classes{in: 5, out: 1}},
 
 		{"cumulative deltas", anthropic, start(`{"input_tokens":9,"output_tokens":1}`) + `data: {"type":"message_delta","delta":{},"usage":{"output_tokens":5}}` + "\n\n" + delta(`{"output_tokens":12}`) + stop, usage.Known, true, classes{in: 9, out: 12}},
 		{"input grows by a server tool", anthropic, start(`{"input_tokens":9,"output_tokens":1}`) + delta(`{"input_tokens":900,"output_tokens":12,"server_tool_use":{"web_search_requests":1}}`) + stop, usage.Known, true, classes{in: 900, out: 12}},
