@@ -117,6 +117,7 @@ func resolveShared(k *kit) {
 	k.truth(p.Key.AllowedModels[0] == "a" && *p.Key.Limits.TokensPerDay == 5 && p.Key.Metadata["a"] == "b", "a store keeps no reference to what it was given")
 	spoil(made.Key)
 	spoil(p.Key)
+	spoil(must(k.s.UpdateKey(k.ctx, keys.UpdateKey{ID: "k", IfRevision: made.Key.Revision, Name: keys.Set("x")}))(k))
 	spoil(must(k.s.Key(k.ctx, "k"))(k))
 	spoil(must(k.s.Keys(k.ctx, keys.ListKeys{}))(k).Keys[0])
 	p = k.resolve(made.Token)
