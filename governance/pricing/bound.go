@@ -7,12 +7,15 @@ import (
 )
 
 // Shape is what is known of a request before it is sent. The zero value of
-// each field is the careful one.
+// each field but N and Inputs is the careful one.
 type Shape struct {
 	// InputTokens is an upper bound on the whole input, such as [InputBound]; 0
 	// means that there is none and takes the model's context window: images,
 	// files, stored prompts, earlier responses.
 	InputTokens int64
+	// Inputs is the number of texts that a request for embeddings holds; 0 means
+	// one. Each of them may fill the window, so a list must say how long it is.
+	Inputs int64
 	// Output is the most tokens that the request asks for in one answer; 0 means
 	// that it does not say and takes the model's maximum.
 	Output int64
@@ -64,7 +67,7 @@ func (r Row) Bound(s Shape) (Bound, error) {
 	if t == nil {
 		return Bound{}, fmt.Errorf("%w: the zero Row bounds nothing", ErrNoPrice)
 	}
-	if s.InputTokens < 0 || s.Output < 0 || s.N < 0 || s.Prediction < 0 || s.WebSearches < 0 {
+	if s.InputTokens < 0 || s.Output < 0 || s.N < 0 || s.Inputs < 0 || s.Prediction < 0 || s.WebSearches < 0 {
 		return Bound{}, fmt.Errorf("%w: negative numbers in a Shape", ErrInvalid)
 	}
 	if err := t.boundable(s); err != nil {
@@ -115,13 +118,26 @@ func (t *table) inputBound(s Shape) (int64, error) {
 		if t.window == 0 {
 			return 0, &MissingPriceError{Model: t.model, Field: "max_input_tokens"}
 		}
-		return t.window, nil
+		return t.windows(s)
 	}
 	n := len(t.steps)
-	if t.window > 0 && in > t.window && (n == 0 || t.steps[n-1] < t.window) {
+	beyond := n > 0 && t.steps[n-1] >= t.window // the catalogue itself says that more can go in
+	if t.window == 0 || beyond {
+		return in, nil
+	}
+	window, err := t.windows(s)
+	if err != nil {
+		return in, nil // more windows than can be counted cut nothing off
+	}
+	return min(in, window), nil
+}
+
+// windows returns the context window, once for each text to embed.
+func (t *table) windows(s Shape) (int64, error) {
+	if t.flags&flagNoOutput == 0 {
 		return t.window, nil
 	}
-	return in, nil
+	return amount.Mul(t.window, max(s.Inputs, 1))
 }
 
 func (t *table) outputBound(s Shape) (int64, error) {

@@ -55,6 +55,11 @@ func TestBoundGoldenVectors(t *testing.T) {
 		{"audio model, text alone", "gpt-4o-audio-preview", func(*pricing.Shape) {}, 1100, 2500 + 1000},
 		{"image model", "gemini-2.5-flash-image", func(*pricing.Shape) {}, 1100, 300 + 3000},
 		{"embedding", "gemini-embedding-001", func(s *pricing.Shape) { s.Output = 5000 }, 1000, 150},
+		{"embedding, window", "gemini-embedding-001", func(s *pricing.Shape) { s.InputTokens = 0 }, 2048, 308},
+		{"embeddings, a window each", "gemini-embedding-001", func(s *pricing.Shape) { s.InputTokens, s.Inputs = 0, 100 }, 204_800, 30_720},
+		{"embeddings cut off", "gemini-embedding-001", func(s *pricing.Shape) { s.InputTokens, s.Inputs = 1<<30, 2 }, 4096, 615},
+		{"one embedding cut off", "gemini-embedding-001", func(s *pricing.Shape) { s.InputTokens = 50_000 }, 2048, 308},
+		{"one prompt of a chat, whatever it says", "gpt-4o", func(s *pricing.Shape) { s.ServiceTier = "default"; s.InputTokens, s.Inputs = 0, 9 }, 128_100, 321_000},
 		{"free", "deepseek-v3-2-251201", func(s *pricing.Shape) { s.TextInput = false }, 1100, 0},
 	} {
 		t.Run(k.name, func(t *testing.T) {
@@ -76,6 +81,8 @@ func TestBoundErrorsAreNeverZero(t *testing.T) {
 		{"negative input", "gpt-4o", func(s *pricing.Shape) { s.InputTokens = -1 }, pricing.ErrInvalid},
 		{"negative output", "gpt-4o", func(s *pricing.Shape) { s.Output = -1 }, pricing.ErrInvalid},
 		{"negative n", "gpt-4o", func(s *pricing.Shape) { s.N = -1 }, pricing.ErrInvalid},
+		{"negative inputs", "gpt-4o", func(s *pricing.Shape) { s.Inputs = -1 }, pricing.ErrInvalid},
+		{"inputs × window", "gemini-embedding-001", func(s *pricing.Shape) { s.InputTokens, s.Inputs = 0, math.MaxInt64 }, amount.ErrOverflow},
 		{"negative prediction", "gpt-4o", func(s *pricing.Shape) { s.Prediction = -1 }, pricing.ErrInvalid},
 		{"negative searches", "gpt-4o", func(s *pricing.Shape) { s.WebSearches = -1 }, pricing.ErrInvalid},
 		{"replay P8: n × maximum", "gpt-4o", func(s *pricing.Shape) { s.Output, s.N = math.MaxInt64/2, 3 }, amount.ErrOverflow},
@@ -212,6 +219,7 @@ func randomShape(r *rand.Rand) pricing.Shape {
 		InputTokens: pick(0, 1, 777, 100_000, 200_000, 200_001, 272_000, 272_001, 500_000, 3_000_000),
 		Output:      pick(0, 1, 500, 100_000),
 		N:           pick(0, 1, 2, 7),
+		Inputs:      pick(0, 1, 5),
 		Prediction:  pick(0, 0, 300),
 		ServiceTier: []string{"", "", "default", "priority", "flex"}[r.IntN(5)],
 		Speed:       []string{"", "", "", "fast"}[r.IntN(4)],
