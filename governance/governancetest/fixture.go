@@ -45,7 +45,6 @@ func newEnv(t testing.TB, h Harness) *env {
 	}
 	e.advance(noon.Sub(now))
 	e.g = e.governor(e.b, nil)
-	t.Cleanup(e.balance)
 	return e
 }
 
@@ -91,6 +90,14 @@ func (e *env) ok(err error) {
 	e.Helper()
 	if err != nil {
 		e.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// background reports an error from another goroutine.
+func (e *env) background(err error) {
+	e.Helper()
+	if err != nil {
+		e.Errorf("unexpected error: %v", err)
 	}
 }
 

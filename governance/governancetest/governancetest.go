@@ -62,6 +62,9 @@ func groups() []group {
 	return []group{
 		{"Step", stepCases()}, {"View", viewCases()}, {"Permits", permitsCases()}, {"Accounts", accountsCases()},
 		{"Values", valuesCases()},
+		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
+		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()},
+		{"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", verifyCases()}, {"Restart", restartCases()},
 	}
 }
 
@@ -82,6 +85,7 @@ func Run(t *testing.T, h Harness) {
 					}
 					e := newEnv(t, h)
 					c.run(e)
+					e.balance()
 				})
 			}
 		})

@@ -1,0 +1,55 @@
+package governancetest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tallystick-go/tallystick/governance"
+)
+
+// faulty is a store between the Governor and the real one that fails on demand.
+type faulty struct {
+	governance.Store
+	// step is called for each step; commit runs it on the real store.
+	step func(ctx context.Context, plan *governance.Plan, commit func() error) error
+}
+
+func (f *faulty) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	return f.step(ctx, plan, func() error { return f.Store.Step(ctx, plan, decide) })
+}
+
+// through returns a Governor whose steps go through f.
+func (e *env) through(o *governance.Options, f func(ctx context.Context, plan *governance.Plan, commit func() error) error) *governance.Governor {
+	e.Helper()
+	return e.governor(governance.Stores{Keys: e.keys, Store: &faulty{e.store, f}}, o)
+}
+
+// gate is a Governor whose first step waits until the gate is opened.
+type gate struct {
+	g       *governance.Governor
+	entered chan struct{} // closed when the first step waits
+	once    sync.Once
+	release chan struct{}
+	steps   atomic.Int64
+}
+
+func (g *gate) open() { g.once.Do(func() { close(g.release) }) }
+
+func (e *env) gated(options ...*governance.Options) *gate {
+	e.Helper()
+	g := &gate{entered: make(chan struct{}), release: make(chan struct{})}
+	var o *governance.Options
+	if len(options) > 0 {
+		o = options[0]
+	}
+	g.g = e.through(o, func(_ context.Context, _ *governance.Plan, commit func() error) error {
+		if g.steps.Add(1) == 1 {
+			close(g.entered)
+			<-g.release
+		}
+		return commit()
+	})
+	e.Cleanup(g.open)
+	return g
+}
