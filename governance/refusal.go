@@ -1,6 +1,8 @@
 package governance
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -110,12 +112,21 @@ func (r Reason) retryable() bool {
 	return false
 }
 
+// worse reports whether a decides rather than b. Between equals the order of the
+// constraints' definitions does, so that Explain names the same one as Admit.
+func (a *Verdict) worse(b *Verdict) bool {
+	return cmp.Or(
+		cmp.Compare(a.Reason, b.Reason), cmp.Compare(b.RetryAfter, a.RetryAfter),
+		cmp.Compare(a.Constraint.Scope, b.Constraint.Scope), cmp.Compare(a.Constraint.Kind, b.Constraint.Kind),
+		bytes.Compare(a.Constraint.ID[:], b.Constraint.ID[:]),
+	) < 0
+}
+
 // refuse combines the verdicts that bind into one refusal.
 func refuse(binding []Verdict) *Refusal {
 	first := 0
 	for i := range binding {
-		a, b := &binding[i], &binding[first]
-		if a.Reason < b.Reason || (a.Reason == b.Reason && a.RetryAfter > b.RetryAfter) {
+		if binding[i].worse(&binding[first]) {
 			first = i
 		}
 	}
