@@ -28,6 +28,7 @@ const (
 var (
 	errAborted   = errors.New("httpgov: the attempt was aborted")
 	errSwitching = errors.New("httpgov: the provider switched protocols on a governed route")
+	errLeft      = errors.New("httpgov: the client left before the request was sent")
 	errBodyGone  = errors.New("httpgov: read of a closed response body")
 )
 
@@ -101,7 +102,8 @@ func (t *Transport) start(r *http.Request, p *plan, permit *governance.Permit, r
 // read on for a bounded time to learn what it used, unless it was not asked yet.
 func (a *attempt) left() {
 	close(a.gone)
-	if d := a.sent.Load(); d == nil || !d.begun() || !a.t.linger(a.ctx, a.cancel) {
+	// send stores the dispatch before it looks at gone: one of the two sees the other.
+	if d := a.sent.Load(); d == nil || d.body.seal() || !a.t.linger(a.ctx, a.cancel) {
 		a.cancel()
 	}
 }
@@ -170,10 +172,12 @@ func (a *attempt) send() (*http.Response, error) {
 		if err := a.t.credentials(out); err != nil {
 			return nil, err
 		}
-		if err := a.ctx.Err(); err != nil {
-			return nil, err // the client left before anything was sent
-		}
 		a.sent.Store(d)
+		select {
+		case <-a.gone:
+			return nil, errLeft
+		default:
+		}
 		resp, err := a.t.base().RoundTrip(out)
 		if err == nil && resp != nil {
 			return resp, nil

@@ -3,6 +3,7 @@ package httpgov
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/amount"
@@ -23,14 +24,14 @@ const inputOverhead = 16
 // Source: design "Bounds that let people work".
 func (t *Transport) bound(p *plan, output int64) error {
 	a, request := p.ask, &p.request
-	unpriced, hosted := first(a.unpriced, t.fields), first(a.hosted, t.tools)
+	unpriced, hosted := anyBut(a.unpriced, t.fields), anyBut(a.hosted, t.tools)
 	budget := hasBudget(request.Principal) && !p.row.Free()
 	switch {
 	case budget && p.row.IsZero():
 		return unpriceable("model", "has no price here, so no budget can cover it", pricing.ErrNoPrice)
-	case budget && hosted != "":
+	case budget && hosted:
 		return unpriceable("tools", "include one that the provider runs and charges for, which no budget here can cover", pricing.ErrUnbounded)
-	case budget && unpriced != "":
+	case budget && unpriced:
 		return unpriceable("", "the body has a member that this gateway has no price for, so no budget can cover it", pricing.ErrUnbounded)
 	}
 	s := pricing.Shape{
@@ -39,12 +40,12 @@ func (t *Transport) bound(p *plan, output int64) error {
 		ServiceTier: a.tier, Speed: a.speed, Geo: a.geo,
 		TextInput: !a.mediaInput, TextOutput: !a.mediaOutput,
 	}
-	if a.window || unpriced != "" || len(a.hosted) > 0 {
+	if a.window || unpriced || len(a.hosted) > 0 {
 		s.InputTokens = 0
 	}
 	tokens, cost, err := p.most(s)
 	switch {
-	case err == nil && (hosted != "" || unpriced != ""):
+	case err == nil && (hosted || unpriced):
 		cost = governance.MaxCost
 	case err == nil:
 	case budget || !errors.Is(err, pricing.ErrNoPrice) && !errors.Is(err, pricing.ErrUnbounded):
@@ -138,14 +139,9 @@ func hasBudget(p *keys.Principal) bool {
 		p.Team.Limits.CostPerDay != nil || p.Team.Limits.CostPerMonth != nil
 }
 
-// first returns a name that is not allowed, or nothing.
-func first(names []string, allowed map[string]bool) string {
-	for _, name := range names {
-		if !allowed[name] {
-			return name
-		}
-	}
-	return ""
+// anyBut reports whether a name is not among the allowed ones.
+func anyBut(names []string, allowed map[string]bool) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return !allowed[name] })
 }
 
 // boundError says what the client can do about a missing bound.

@@ -13,50 +13,37 @@ import (
 //
 // Source: design "What proves that nothing was used".
 type evidence struct {
-	mu           sync.Mutex
-	asked        bool // the transport below reports what it does
-	connected    bool
-	reused       bool // the connection had been used before
-	wroteHeaders bool
+	mu        sync.Mutex
+	asked     bool // the transport below reports what it does
+	connected bool
+	reused    bool // the connection had been used before
 }
 
 func (e *evidence) trace(ctx context.Context) context.Context {
-	note := func(f func()) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		f()
-	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { note(func() { e.asked = true }) },
-		GotConn: func(i httptrace.GotConnInfo) {
-			note(func() { e.connected, e.reused = true, i.Reused })
+		GetConn: func(string) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.asked = true
 		},
-		WroteHeaders: func() { note(func() { e.wroteHeaders = true }) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.connected, e.reused = true, i.Reused
+		},
 	})
-}
-
-// begun reports whether the provider may have got something.
-func (d *dispatch) begun() bool {
-	d.evidence.mu.Lock()
-	wrote := d.evidence.wroteHeaders
-	d.evidence.mu.Unlock()
-	d.body.mu.Lock()
-	defer d.body.mu.Unlock()
-	return wrote || d.body.touched
 }
 
 // nothingSent reports whether it is proved that the provider cannot have got the
 // request: no connection was had, or the body was sealed before its first byte
-// was asked for. Without proof the answer is no.
+// was asked for. Without proof the answer is no. stale: the connection had been
+// used before and nothing went over it this time.
 func (d *dispatch) nothingSent() (proved, stale bool) {
 	untouched := d.body.seal()
 	e := d.evidence
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.wroteHeaders {
-		return false, false
-	}
-	return e.asked && !e.connected || untouched, e.connected && e.reused && untouched
+	return untouched || e.asked && !e.connected, e.connected && e.reused && untouched
 }
 
 var errSealed = errors.New("httpgov: the attempt is over")
@@ -95,10 +82,14 @@ func (b *sealedBody) Close() error {
 	return nil
 }
 
-// seal reports whether the body was never touched, and keeps it so.
+// seal reports whether the body was never touched, and then keeps it so. A body
+// that is on its way stays readable.
 func (b *sealedBody) seal() (untouched bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.touched {
+		return false
+	}
 	b.sealed, b.data = true, nil
-	return !b.touched
+	return true
 }

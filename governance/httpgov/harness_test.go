@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,7 +65,13 @@ type gate struct {
 	team      keys.Team
 	token     string
 	upstream  *url.URL
-	attempts  chan httpgov.Attempt
+	store     *faulty // with pause
+
+	paused  atomic.Bool // the upstream holds requests until resume
+	arrived chan struct{}
+	resume  chan struct{}
+
+	attempts chan httpgov.Attempt
 }
 
 // setup is what a test changes of the usual gateway.
@@ -79,13 +86,30 @@ type setup struct {
 	wrap      func(http.RoundTripper) http.RoundTripper // above the Transport
 	pricing   *pricing.Options
 	target    string // where to forward, when upstream is nil
+	pause     bool   // an upstream and a store that the test can hold up
 }
 
 var roomy = keys.Limits{CostPerDay: keys.Cost(1_000_000), TokensPerDay: keys.Limit(1_000_000)}
 
 func open(t testing.TB, upstream http.Handler, s setup) *gate {
 	t.Helper()
-	g := &gate{TB: t, attempts: make(chan httpgov.Attempt, 10_000)}
+	g := &gate{TB: t, attempts: make(chan httpgov.Attempt, 10_000), arrived: make(chan struct{}), resume: make(chan struct{})}
+	if s.pause {
+		g.store = &faulty{}
+		s.backend = g.store.backend
+		upstream = &provider{answer: func(w http.ResponseWriter, r *http.Request, _ []byte) {
+			if g.paused.Load() {
+				g.arrived <- struct{}{}
+				<-g.resume
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if strings.HasSuffix(r.URL.Path, "/messages") {
+				_, _ = io.WriteString(w, messageReply)
+				return
+			}
+			_, _ = io.WriteString(w, chatReply)
+		}}
+	}
 	if upstream != nil {
 		server := httptest.NewServer(upstream)
 		t.Cleanup(server.Close)
@@ -340,6 +364,7 @@ var (
 	chatTokens   = int64(len(chatBody)) + 80 + 100
 	chatCost     = (int64(len(chatBody))+80)*2 + 100*10
 	streamTokens = int64(len(chatStream)) + 80 + 100
+	messageCost  = (int64(len(messageBody))+80)*4 + 100*10
 	streamCost   = (int64(len(chatStream))+80)*2 + 100*10
 )
 
