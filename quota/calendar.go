@@ -3,75 +3,42 @@ package quota
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
-// ErrInvalid reports a calendar or an amount that makes no sense. Nothing changed.
+// ErrInvalid reports a calendar, a time or an amount that makes no sense. Nothing
+// changed.
 var ErrInvalid = errors.New("quota: invalid")
 
-// Period is the length of a window. The numbers are part of stored identities.
-type Period uint8
-
-// The periods.
-const (
-	Day Period = iota + 1
-	Week
-	Month
-)
-
-var periodNames = [...]string{Day: "day", Week: "week", Month: "month"}
-
-func (p Period) String() string {
-	if p >= Day && p <= Month {
-		return periodNames[p]
-	}
-	return fmt.Sprintf("period(%d)", uint8(p))
-}
-
-// MarshalText writes "day", "week" or "month".
-func (p Period) MarshalText() ([]byte, error) {
-	if p < Day || p > Month {
-		return nil, fmt.Errorf("%w: period %d", ErrInvalid, uint8(p))
-	}
-	return []byte(periodNames[p]), nil
-}
-
-// UnmarshalText reads "day", "week" or "month". Errors: ErrInvalid.
-func (p *Period) UnmarshalText(text []byte) error {
-	for i := Day; i <= Month; i++ {
-		if periodNames[i] == string(text) {
-			*p = i
-			return nil
-		}
-	}
-	return fmt.Errorf(`%w: the period must be "day", "week" or "month"`, ErrInvalid)
-}
-
-// Calendar says where windows end. The zero fields are midnight UTC, weeks from
-// Monday (ISO 8601), months from the first.
+// Calendar says where windows end. Fields left zero mean midnight UTC, weeks from
+// Monday (ISO 8601) and months from the first.
 type Calendar struct {
 	Period    Period
-	Zone      string // IANA name; empty is UTC
-	WeekStart int    // 1 Monday to 7 Sunday; zero is Monday
-	ResetHour int    // 0 to 23, local
+	Zone      string // IANA name such as Europe/Amsterdam; empty is UTC
+	WeekStart int    // 1 for Monday to 7 for Sunday, as in ISO 8601; zero is Monday
+	ResetHour int    // 0 to 23, local time
 	MonthDay  int    // 1 to 31, the last day where a month is shorter; zero is 1
 }
 
 // Validate refuses a calendar that cannot be computed. Errors: ErrInvalid.
 func (c Calendar) Validate() error {
-	switch {
-	case c.Period < Day || c.Period > Month:
-		return fmt.Errorf("%w: the period must be day, week or month", ErrInvalid)
-	case c.WeekStart < 0 || c.WeekStart > 7:
-		return fmt.Errorf("%w: the week must start on 1 (Monday) to 7 (Sunday)", ErrInvalid)
-	case c.ResetHour < 0 || c.ResetHour > 23:
-		return fmt.Errorf("%w: the reset hour must be 0 to 23", ErrInvalid)
-	case c.MonthDay < 0 || c.MonthDay > 31:
-		return fmt.Errorf("%w: the day of the month must be 1 to 31", ErrInvalid)
-	}
-	_, err := zone(c.Zone)
+	_, err := c.zone()
 	return err
+}
+
+// zone checks the calendar and returns its zone, nil for UTC.
+func (c *Calendar) zone() (*time.Location, error) {
+	switch {
+	case !c.Period.valid():
+		return nil, fmt.Errorf("%w: the period must be day, week or month", ErrInvalid)
+	case c.WeekStart < 0 || c.WeekStart > 7:
+		return nil, fmt.Errorf("%w: the week must start on 1 (Monday) to 7 (Sunday), not on %d", ErrInvalid, c.WeekStart)
+	case c.ResetHour < 0 || c.ResetHour > 23:
+		return nil, fmt.Errorf("%w: the reset hour must be 0 to 23, not %d", ErrInvalid, c.ResetHour)
+	case c.MonthDay < 0 || c.MonthDay > 31:
+		return nil, fmt.Errorf("%w: the day of the month must be 1 to 31, not %d", ErrInvalid, c.MonthDay)
+	}
+	return zone(c.Zone)
 }
 
 // Window is a half-open stretch of time, [Start, End).
@@ -79,94 +46,75 @@ func (c Calendar) Validate() error {
 // Units: microseconds since the Unix epoch.
 type Window struct{ Start, End int64 }
 
-// Contains reports whether the instant lies in the window.
+// Contains reports whether the moment lies in the window.
 func (w Window) Contains(micros int64) bool { return w.Start <= micros && micros < w.End }
 
-// Instants outside these are refused: no store has such a clock.
+// Moments outside these are refused: no store has such a clock.
 const (
-	minInstant = -62_135_596_800_000_000 // year 1
-	maxInstant = 253_402_300_800_000_000 // year 10000
+	minMoment = -62_135_596_800 * second // year 1
+	maxMoment = 253_402_300_800 * second // year 10000
 )
 
-// End returns the first boundary after the instant. Errors: ErrInvalid.
+// End returns the first boundary after the moment. Errors: ErrInvalid.
 func (c Calendar) End(afterMicros int64) (int64, error) {
 	w, err := c.Window(afterMicros)
 	return w.End, err
 }
 
-// Window returns the window around the instant. Errors: ErrInvalid.
+// Window returns the window that the moment lies in, by the calendar alone. It is for the
+// first window of an account; every later one comes from Roll. Errors: ErrInvalid.
 func (c Calendar) Window(atMicros int64) (Window, error) {
-	if atMicros < minInstant || atMicros >= maxInstant {
-		return Window{}, fmt.Errorf("%w: the instant is not between the years 1 and 9999", ErrInvalid)
-	}
-	if c.Zone == "" || c.Zone == "UTC" {
-		if err := c.Validate(); err != nil {
-			return Window{}, err
-		}
-		return c.window(atMicros, nil), nil
-	}
-	if err := c.Validate(); err != nil {
-		return Window{}, err
-	}
-	loc, err := zone(c.Zone)
+	loc, err := c.zone()
 	if err != nil {
 		return Window{}, err
+	}
+	if atMicros < minMoment || atMicros >= maxMoment {
+		return Window{}, fmt.Errorf("%w: the moment %d µs is not between the years 1 and 9999", ErrInvalid, atMicros)
 	}
 	return c.window(atMicros, loc), nil
 }
 
-// chain is how many windows Roll follows one by one.
-const chain = 64
-
-// Roll returns the window that the instant lies in, given the last known one. It
-// starts where that one ended, or, after many windows without use, where a later
-// one did: never before prev.End.
+// Roll returns the window that the moment lies in, given the stored one: that one
+// until its end, and then the one that starts where it ended, or a later one
+// after more windows have passed unused. The result never starts before prev.End
+// unless it is prev.
 //
 // Errors: ErrInvalid.
 func (c Calendar) Roll(prev Window, nowMicros int64) (Window, error) {
+	if prev.End <= prev.Start {
+		return Window{}, fmt.Errorf("%w: the window from %d to %d µs is empty", ErrInvalid, prev.Start, prev.End)
+	}
 	if nowMicros < prev.End {
 		return prev, nil
 	}
-	w := Window{Start: prev.End}
-	for range chain {
-		end, err := c.End(w.Start)
-		if err != nil {
-			return Window{}, err
-		}
-		if nowMicros < end {
-			w.End = end
-			return w, nil
-		}
-		w.Start = end
-	}
-	last, err := c.Window(nowMicros)
+	// Where prev.End is one of this calendar's boundaries, the next is the first
+	// that is half a period away or more. Otherwise a nearer one would be a stub.
+	end, err := c.End(prev.End + c.Period.half() - 1)
 	if err != nil {
 		return Window{}, err
 	}
-	return Window{Start: max(last.Start, w.Start), End: last.End}, nil
+	if nowMicros < end {
+		return Window{Start: prev.End, End: end}, nil
+	}
+	return c.Window(nowMicros)
 }
 
-const (
-	second = int64(time.Second / time.Microsecond)
-	day    = 24 * 3600 * second
-)
-
-// window finds the last boundary up to the instant and the first one after it.
-// loc is nil for UTC, where all is arithmetic.
-func (c Calendar) window(at int64, loc *time.Location) Window {
+// window finds the last boundary up to the moment and the first one after it.
+func (c *Calendar) window(at int64, loc *time.Location) Window {
 	local := at
 	if loc != nil {
 		_, offset := time.UnixMicro(at).In(loc).Zone()
 		local += int64(offset) * second
 	}
-	// Local dates jump by at most a day at a change of zone, so the boundary up to
-	// the instant is among the two periods before the local one.
-	n := c.number(local) - 2
+	n := c.number(local) // right, or one off where the zone changed in between
 	w := Window{Start: c.boundary(n, loc)}
+	for w.Start > at {
+		n--
+		w.Start = c.boundary(n, loc)
+	}
 	for {
 		n++
-		w.End = c.boundary(n, loc)
-		if w.End > at {
+		if w.End = c.boundary(n, loc); w.End > at {
 			return w
 		}
 		w.Start = w.End
@@ -174,8 +122,8 @@ func (c Calendar) window(at int64, loc *time.Location) Window {
 }
 
 // number counts the periods up to a local time, as if the zone were UTC.
-func (c Calendar) number(local int64) int64 {
-	local -= int64(c.ResetHour) * 3600 * second
+func (c *Calendar) number(local int64) int64 {
+	local -= int64(c.ResetHour) * hour
 	switch c.Period {
 	case Day:
 		return floorDiv(local, day)
@@ -186,39 +134,40 @@ func (c Calendar) number(local int64) int64 {
 	return int64(t.Year())*12 + int64(t.Month()) - 1
 }
 
-func (c Calendar) weekShift() int64 { return int64(max(c.WeekStart, 1) - 1) }
+func (c *Calendar) weekShift() int64 { return int64(max(c.WeekStart, 1) - 1) }
 
-// nominal is the local time at which period n starts, as if the zone were UTC.
-func (c Calendar) nominal(n int64) int64 {
-	reset := int64(c.ResetHour) * 3600 * second
+// date is the day on which period n starts, in days since the epoch.
+func (c *Calendar) date(n int64) int64 {
 	switch c.Period {
 	case Day:
-		return n*day + reset
+		return n
 	case Week:
-		return (n*7-3+c.weekShift())*day + reset
+		return n*7 - 3 + c.weekShift()
 	}
-	year, month := int(floorDiv(n, 12)), time.Month(n-floorDiv(n, 12)*12+1)
-	last := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
-	return time.Date(year, month, min(max(c.MonthDay, 1), last), 0, 0, 0, 0, time.UTC).UnixMicro() + reset
+	year := floorDiv(n, 12)
+	month := time.Month(n - year*12 + 1)
+	date := time.Date(int(year), month, max(c.MonthDay, 1), 0, 0, 0, 0, time.UTC)
+	if date.Month() != month {
+		date = time.Date(int(year), month+1, 0, 0, 0, 0, 0, time.UTC) // the month's last day
+	}
+	return floorDiv(date.Unix(), 24*3600)
 }
 
-// boundary is the first instant at which the local clock shows the nominal time or
-// a later one: in a gap the moment of the change, in an overlap the first of two.
-func (c Calendar) boundary(n int64, loc *time.Location) int64 {
-	nominal := c.nominal(n)
+// boundary is the start of period n.
+func (c *Calendar) boundary(n int64, loc *time.Location) int64 {
+	date := c.date(n)
+	nominal := date*day + int64(c.ResetHour)*hour
 	if loc == nil {
 		return nominal
 	}
-	t := time.UnixMicro(nominal - 2*day).In(loc)
-	for {
-		_, offset := t.Zone()
-		_, change := t.ZoneBounds()
-		candidate := max(t.UnixMicro(), nominal-int64(offset)*second)
-		if change.IsZero() || candidate < change.UnixMicro() {
-			return candidate
+	at, local := reach(nominal, loc)
+	if c.Period == Day && local >= (date+1)*day {
+		// The date was over at once. If it never was, the next one's boundary is its own.
+		if _, local := reach(date*day, loc); local >= (date+1)*day {
+			return c.boundary(n+1, loc)
 		}
-		t = change
 	}
+	return at
 }
 
 func floorDiv(a, b int64) int64 {
@@ -227,25 +176,4 @@ func floorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
-}
-
-var zones sync.Map // name -> *time.Location
-
-// zone loads an IANA zone once.
-func zone(name string) (*time.Location, error) {
-	if name == "" || name == "UTC" {
-		return time.UTC, nil
-	}
-	if loc, ok := zones.Load(name); ok {
-		return loc.(*time.Location), nil
-	}
-	if name == "Local" || len(name) > 64 {
-		return nil, fmt.Errorf("%w: the zone must be an IANA name such as Europe/Amsterdam", ErrInvalid)
-	}
-	loc, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: the zone %q is not known here; it must be an IANA name such as Europe/Amsterdam", ErrInvalid, name)
-	}
-	zones.Store(name, loc)
-	return loc, nil
 }
