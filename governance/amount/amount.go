@@ -99,7 +99,7 @@ func mulDiv[T Integer](a T, b, div int64, up bool) (T, error) {
 		return 0, fmt.Errorf("%w: %d * %d / %d", ErrOverflow, a, b, div)
 	}
 	quotient, remainder := bits.Div64(hi, lo, uint64(div))
-	if up && remainder > 0 {
+	if up && remainder > 0 && quotient <= math.MaxInt64 { // never past 64 bits, back to zero
 		quotient++
 	}
 	if quotient > math.MaxInt64 {
