@@ -152,7 +152,7 @@ func TestDefaultMaxTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			upstream := says(200, "application/json", chatReply)
-			s := setup{team: keys.CreateTeam{DefaultMaxTokens: &c.team}}
+			s := setup{team: keys.CreateTeam{DefaultMaxTokens: &c.team}, transport: &httpgov.Transport{}}
 			s.transport.Select = selectAs(c.selection)
 			g := open(t, upstream, s)
 			if c.key > 0 {
@@ -203,7 +203,7 @@ func TestNoBoundInMoney(t *testing.T) {
 }
 
 func TestAllowed(t *testing.T) {
-	s := setup{}
+	s := setup{transport: &httpgov.Transport{}}
 	s.transport.AllowFields = []string{"turbo", "mcp_servers"}
 	s.transport.AllowTools = []string{"web_search_20250305", "web_search_options"}
 	g := open(t, says(200, "application/json", messageReply), s)
@@ -304,7 +304,7 @@ func TestUnreadableRequests(t *testing.T) {
 
 // What routing selected is what is governed and priced.
 func TestSelect(t *testing.T) {
-	s := setup{team: keys.CreateTeam{AllowedModels: []string{"fast"}, AllowedRegions: []string{"eu"}}}
+	s := setup{transport: &httpgov.Transport{}, team: keys.CreateTeam{AllowedModels: []string{"fast"}, AllowedRegions: []string{"eu"}}}
 	selected := httpgov.Selection{Model: "fast", Price: "gpt-test", Region: "eu"}
 	var fail error
 	s.transport.Select = func(_ *http.Request, model string) (httpgov.Selection, error) {

@@ -84,11 +84,11 @@ func TestNothingWasSent(t *testing.T) {
 		"dial refused":             {target: "http://" + closed.Addr().String()},
 		"no TLS":                   {target: "https://" + garbage},
 		"certificate not trusted":  {target: stranger.URL},
-		"TLS version not accepted": {target: stranger.URL, transport: httpgov.Transport{Base: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS10}}}},
-		"credentials not to be had": {target: stranger.URL, transport: httpgov.Transport{
+		"TLS version not accepted": {target: stranger.URL, transport: &httpgov.Transport{Base: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS10}}}},
+		"credentials not to be had": {target: stranger.URL, transport: &httpgov.Transport{
 			Credentials: func(*http.Request) error { return errors.New("vault is sealed") },
 		}},
-		"base that fails before it reads the body": {target: stranger.URL, transport: httpgov.Transport{
+		"base that fails before it reads the body": {target: stranger.URL, transport: &httpgov.Transport{
 			Base: roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }),
 		}},
 	}
@@ -111,27 +111,27 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestPanicsAndExits(t *testing.T) {
 	send := func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	cases := map[string]struct {
-		transport httpgov.Transport
+		transport *httpgov.Transport
 		outcome   governance.Outcome
 	}{
-		"credentials panic": {httpgov.Transport{Credentials: func(*http.Request) error { panic("boom") }}, governance.NotSent()},
-		"base panics before": {httpgov.Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+		"credentials panic": {&httpgov.Transport{Credentials: func(*http.Request) error { panic("boom") }}, governance.NotSent()},
+		"base panics before": {&httpgov.Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) {
 			panic("boom")
 		})}, governance.NotSent()},
-		"base panics after": {httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		"base panics after": {&httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			send(r)
 			panic("boom")
 		})}, governance.Unknown()},
-		"base exits its goroutine": {httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		"base exits its goroutine": {&httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			send(r)
 			runtime.Goexit()
 			return nil, nil
 		})}, governance.Unknown()},
-		"base returns nothing": {httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		"base returns nothing": {&httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			send(r)
 			return nil, nil
 		})}, governance.Unknown()},
-		"body panics": {httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		"body panics": {&httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			send(r)
 			return &http.Response{StatusCode: 200, Body: panicBody{}}, nil
 		})}, governance.Unknown()},
@@ -164,7 +164,7 @@ func (panicBody) Close() error             { return nil }
 func TestBodyReadEarly(t *testing.T) {
 	for name, traced := range map[string]bool{"without a trace": false, "with a trace": true} {
 		t.Run(name, func(t *testing.T) {
-			g := open(t, nil, setup{target: "http://upstream.invalid", transport: httpgov.Transport{
+			g := open(t, nil, setup{target: "http://upstream.invalid", transport: &httpgov.Transport{
 				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					if traced {
@@ -186,7 +186,7 @@ func TestStaleConnection(t *testing.T) {
 	var tries atomic.Int64
 	real := &http.Transport{}
 	defer real.CloseIdleConnections()
-	g := open(t, upstream, setup{transport: httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+	g := open(t, upstream, setup{transport: &httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 		if tries.Add(1) < 3 {
 			trace := httptrace.ContextClientTrace(r.Context())
 			trace.GetConn("upstream")

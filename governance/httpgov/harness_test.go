@@ -82,7 +82,7 @@ type setup struct {
 	backend   func(*governancemem.DB) governance.Backend
 	resolver  func(*governancemem.DB) keys.Resolver
 	options   httpgov.Options
-	transport httpgov.Transport
+	transport *httpgov.Transport
 	wrap      func(http.RoundTripper) http.RoundTripper // above the Transport
 	pricing   *pricing.Options
 	target    string // where to forward, when upstream is nil
@@ -140,7 +140,9 @@ func open(t testing.TB, upstream http.Handler, s setup) *gate {
 	g.gov, err = governance.New(backend, &s.governor)
 	check(t, err)
 
-	g.transport = &s.transport
+	if g.transport = s.transport; g.transport == nil {
+		g.transport = &httpgov.Transport{}
+	}
 	g.transport.Governor = g.gov
 	if g.transport.Prices == nil {
 		g.transport.Prices = prices(t, s.pricing)

@@ -57,7 +57,7 @@ func TestForwardedHeaders(t *testing.T) {
 func TestOutgoingRequest(t *testing.T) {
 	upstream := says(200, "application/json", chatReply)
 	checked := false
-	s := setup{}
+	s := setup{transport: &httpgov.Transport{}}
 	s.transport.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
 		checked = true
 		if r.GetBody != nil {

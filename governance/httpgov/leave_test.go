@@ -98,14 +98,11 @@ func TestClientLeaves(t *testing.T) {
 // The time to read on is bounded: then the provider is cut off, and what it used
 // stays unknown.
 func TestReadingOnIsBounded(t *testing.T) {
-	for name, transport := range map[string]httpgov.Transport{
-		"in time":   {Linger: time.Millisecond},
-		"forbidden": {Linger: -1},
-	} {
+	for name, most := range map[string]time.Duration{"in time": time.Millisecond, "forbidden": -1} {
 		for _, early := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				upstream := newSlow(early)
-				g := open(t, upstream, setup{transport: transport})
+				g := open(t, upstream, setup{transport: &httpgov.Transport{Linger: most}})
 				g.hangUp(upstream)
 				a := g.attempt()
 				is(t, "outcome", a.Outcome, governance.Unknown())
@@ -119,7 +116,7 @@ func TestReadingOnIsBounded(t *testing.T) {
 
 func TestReadingOnIsBoundedInNumber(t *testing.T) {
 	upstream := newSlow(true)
-	g := open(t, upstream, setup{transport: httpgov.Transport{LingerLimit: 1}})
+	g := open(t, upstream, setup{transport: &httpgov.Transport{LingerLimit: 1}})
 	g.hangUp(upstream)
 	g.hangUp(upstream)
 	is(t, "outcome of the second", g.attempt().Outcome, governance.Unknown())
@@ -139,7 +136,7 @@ func TestClientLeavesBeforeDispatch(t *testing.T) {
 		<-release
 		return nil, net.ErrClosed
 	}}
-	g := open(t, nil, setup{target: "http://upstream.invalid", transport: httpgov.Transport{Base: base, Linger: time.Hour}})
+	g := open(t, nil, setup{target: "http://upstream.invalid", transport: &httpgov.Transport{Base: base, Linger: time.Hour}})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-dialing
@@ -155,7 +152,7 @@ func TestClientLeavesBeforeDispatch(t *testing.T) {
 
 func TestShutdown(t *testing.T) {
 	upstream := newSlow(true)
-	g := open(t, upstream, setup{transport: httpgov.Transport{Linger: time.Hour}})
+	g := open(t, upstream, setup{transport: &httpgov.Transport{Linger: time.Hour}})
 	check(t, g.transport.Shutdown(context.Background()))
 	g.hangUp(upstream)
 	ended, cancel := context.WithCancel(context.Background())

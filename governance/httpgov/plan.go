@@ -68,6 +68,9 @@ func (t *Transport) choose(r *http.Request, p *plan) error {
 	s.Model = cmp.Or(s.Model, p.ask.model)
 	s.Price = cmp.Or(s.Price, s.Model)
 	s.OutputField = cmp.Or(s.OutputField, "max_completion_tokens")
+	if s.OutputField != "max_completion_tokens" && s.OutputField != "max_tokens" {
+		return &notAsked{errOutputField}
+	}
 	if t.Prices == nil {
 		return nil
 	}
@@ -76,6 +79,8 @@ func (t *Transport) choose(r *http.Request, p *plan) error {
 	}
 	return nil
 }
+
+var errOutputField = errors.New("httpgov: Selection.OutputField must be max_tokens or max_completion_tokens")
 
 // selectError keeps what the client can be told, and passes the rest on.
 func selectError(err error) error {

@@ -75,7 +75,7 @@ func asking(how string) string {
 // and nothing stays reserved. Replay S1, S5: a client who leaves or runs out of
 // time leaves an uncertain bound behind, not zero.
 func TestEveryExitSettles(t *testing.T) {
-	s := setup{limits: keys.Limits{
+	s := setup{transport: &httpgov.Transport{}, limits: keys.Limits{
 		CostPerDay: keys.Cost(1_000_000_000), TokensPerDay: keys.Limit(1_000_000_000),
 		Concurrency: keys.Limit(1000), RequestsPerMinute: keys.Limit(1_000_000), TokensPerMinute: keys.Limit(1_000_000_000),
 	}}

@@ -59,7 +59,7 @@ func TestPackedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			upstream := says(200, "application/json", chatReply)
-			s := setup{transport: httpgov.Transport{MaxBody: 1 << 20}}
+			s := setup{transport: &httpgov.Transport{MaxBody: 1 << 20}}
 			g := open(t, upstream, s)
 			r := g.request(t.Context(), chatPath, string(c.body))
 			r.Header.Set("Content-Encoding", c.encoding)
@@ -83,7 +83,7 @@ func TestLargeRequests(t *testing.T) {
 	for name, chunked := range map[string]bool{"declared": false, "chunked": true} {
 		t.Run(name, func(t *testing.T) {
 			upstream := says(200, "application/json", chatReply)
-			g := open(t, upstream, setup{transport: httpgov.Transport{MaxBody: 1000}})
+			g := open(t, upstream, setup{transport: &httpgov.Transport{MaxBody: 1000}})
 			r := g.request(t.Context(), chatPath, strings.Replace(chatBody, "hello", strings.Repeat("a", 1000), 1))
 			if chunked {
 				r.ContentLength = -1
@@ -154,7 +154,7 @@ func unescape(path string) string { return strings.ReplaceAll(path, "%2F", "/") 
 // A gateway may declare routes of its own.
 func TestOwnRoutes(t *testing.T) {
 	upstream := says(200, "application/json", chatReply)
-	s := setup{transport: httpgov.Transport{Route: func(r *http.Request) httpgov.Route {
+	s := setup{transport: &httpgov.Transport{Route: func(r *http.Request) httpgov.Route {
 		if r.URL.Path == "/health" {
 			return httpgov.Route{Kind: httpgov.RouteUnbilled}
 		}

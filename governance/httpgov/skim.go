@@ -22,6 +22,7 @@ type skim struct {
 	quoted  bool
 	escaped bool
 	began   bool
+	more    bool // a comma was seen: another member must follow
 	whole   bool // the object is complete
 	bad     bool // something that is no object, or more than one
 }
@@ -53,7 +54,7 @@ func (s *skim) step(p []byte) int {
 			return 1
 		}
 	case c == ',' && s.depth == 1:
-		s.bad = !s.keep()
+		s.bad, s.more = !s.keep(), true
 		return 1
 	}
 	s.add(p[:1])
@@ -101,7 +102,7 @@ func (s *skim) add(p []byte) {
 
 // keep ends a member and reports whether there was one.
 func (s *skim) keep() bool {
-	member := bytes.TrimSpace(s.member)
+	member := bytes.Trim(s.member, " \t\r\n")
 	there := s.drop || len(member) > 0
 	if !s.drop && len(member) > 0 && len(s.out)+len(member) < maxSkimmed {
 		if len(s.out) > 1 {
@@ -114,9 +115,9 @@ func (s *skim) keep() bool {
 }
 
 func (s *skim) end(c byte) {
-	s.keep()
+	there := s.keep()
 	s.out = append(s.out, '}')
-	s.whole, s.bad = c == '}', c != '}'
+	s.whole, s.bad = true, c != '}' || s.more && !there
 }
 
 // object returns what was kept of one whole object, or nil.

@@ -149,7 +149,7 @@ func TestBackPressure(t *testing.T) {
 			written += n
 		}
 	})
-	s := setup{}
+	s := setup{transport: &httpgov.Transport{}}
 	s.transport.Linger = -1
 	g := open(t, upstream, s)
 	before := heap()
@@ -200,7 +200,7 @@ func TestTrailers(t *testing.T) {
 // An upstream that takes no stream_options is not asked for usage.
 func TestNoStreamUsage(t *testing.T) {
 	upstream := says(200, "text/event-stream", firstChunk+usageChunk+doneChunk)
-	s := setup{}
+	s := setup{transport: &httpgov.Transport{}}
 	s.transport.Select = selectAs(httpgov.Selection{NoStreamUsage: true})
 	g := open(t, upstream, s)
 	is(t, "body", g.post(chatPath, chatStream).body, firstChunk+usageChunk+doneChunk)

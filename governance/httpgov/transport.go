@@ -94,7 +94,7 @@ type Selection struct {
 	Region    string
 	Guardrail string
 	// OutputField is the member in which a default maximum is put into an OpenAI
-	// request that names none. Default "max_completion_tokens".
+	// request that names none: "max_tokens" or "max_completion_tokens", the default.
 	OutputField string
 	// NoStreamUsage is for upstreams that refuse stream_options. Their streams
 	// settle as unknown unless they report by themselves.
