@@ -76,8 +76,11 @@ func (c *Config) check(folder string, env func(string) (string, bool)) error {
 	}
 	c.checkStorage(k)
 	k.strings("prices.free", c.Prices.Free)
-	if c.Prices.File != "" {
+	switch {
+	case c.Prices.File != "":
 		c.Prices.File = k.path("prices.file", c.Prices.File)
+	case len(c.Prices.Aliases) > 0 || len(c.Prices.Free) > 0:
+		k.fault("prices.file", "is missing: aliases and free add to a price list of your own")
 	}
 	if err := c.Keys.Format().Validate(); err != nil {
 		k.fault("keys", "%s", strings.TrimPrefix(err.Error(), "keys: "))

@@ -121,6 +121,7 @@ func TestFaults(t *testing.T) {
 		"two protocols":            {change("protocol: openai\n    base_url: https://spare", "protocol: anthropic\n    base_url: https://spare"), "routes[0].attempts[1].upstream", "one protocol"},
 		"ambiguous model":          {change("routes:\n  - model: gpt-4o-mini\n    attempts:\n      - upstream: main\n      - {upstream: spare, model: gpt-4o-mini}", ""), "routes", "main and spare"},
 		"output field":             {change("name: main", "name: main\n    output_field: tokens"), "upstreams[0].output_field", "max_tokens"},
+		"aliases without a file":   {good + "prices: {aliases: {a: b}}\n", "prices.file", "missing"},
 		"token prefix":             {good + "keys: {prefixes: [no-underscore]}\n", "keys", "underscore"},
 		"inline secret":            {change("token: env:ADMIN", "token: hunter2"), "admin.token", "does not stand in this file"},
 		"inline secret of a kind":  {change("credential: env:KEY", "credential: 'vault:hunter2'"), "upstreams[0].credential", "does not stand in this file"},

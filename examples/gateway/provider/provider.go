@@ -22,8 +22,13 @@ type Model struct {
 
 // DefaultModels have the names of real ones, so that a price catalogue knows them.
 var DefaultModels = []Model{
+	{Name: "demo-small"},
+	{Name: "demo-large"},
+	{Name: "demo-free"},
+	{Name: "demo-embedding", Embeddings: true},
 	{Name: "gpt-4o"},
 	{Name: "gpt-4o-mini"},
+	{Name: "gpt-4.1-mini"},
 	{Name: "text-embedding-3-small", Embeddings: true},
 	{Name: "claude-sonnet-4-5"},
 	{Name: "claude-haiku-4-5"},

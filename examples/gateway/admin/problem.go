@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/wire"
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Problem is why a request failed, as it is answered and as Client returns it.
+type Problem struct {
+	Status  int    `json:"-"`
+	Type    string `json:"type"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+}
+
+func (p *Problem) Error() string {
+	if p.Field != "" {
+		return fmt.Sprintf("admin: %s: %s: %s", p.Type, p.Field, p.Message)
+	}
+	return fmt.Sprintf("admin: %s: %s", p.Type, p.Message)
+}
+
+func invalid(field, why string) error {
+	return &Problem{Status: http.StatusBadRequest, Type: "invalid", Field: field, Message: why}
+}
+
+func answer(w http.ResponseWriter, p *Problem) {
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", strconv.Itoa(1))
+	}
+	wire.JSON(w, p.Status, map[string]*Problem{"error": p})
+}
+
+// problemOf is the table of failures. Only what this program or the library wrote
+// is repeated.
+func problemOf(err error) *Problem {
+	var own *Problem
+	var key *keys.FieldError
+	var field *governance.FieldError
+	var refused *governance.Refusal
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &key):
+		return &Problem{http.StatusBadRequest, "invalid", key.Field, key.Why}
+	case errors.As(err, &field):
+		return &Problem{http.StatusBadRequest, "invalid", field.Field, field.Why}
+	case errors.As(err, &refused):
+		return &Problem{http.StatusConflict, "refused", "", "the key is revoked, expired or unknown"}
+	case errors.Is(err, keys.ErrUnconfirmed):
+		return &Problem{http.StatusServiceUnavailable, "unconfirmed", "", "the edit may be in force, but it is not confirmed that every admission sees it: repeat it until it succeeds"}
+	case errors.Is(err, keys.ErrNotFound), errors.Is(err, keys.ErrUnknown), errors.Is(err, governance.ErrNotFound), errors.Is(err, governance.ErrPruned):
+		return &Problem{http.StatusNotFound, "not_found", "", "there is nothing with this id"}
+	case errors.Is(err, keys.ErrExists):
+		return &Problem{http.StatusConflict, "exists", "id", "the id is taken, perhaps by something that was deleted: ids are never used twice"}
+	case errors.Is(err, keys.ErrStale):
+		return &Problem{http.StatusConflict, "stale", "if_revision", "it was changed since it was read: read it again and decide again"}
+	case errors.Is(err, keys.ErrConflict):
+		return &Problem{http.StatusConflict, "conflict", "", "the same id was used with other terms, or the token is in use"}
+	case errors.Is(err, keys.ErrRevoked):
+		return &Problem{http.StatusConflict, "revoked", "", "the key is revoked or the team deleted, and that is final"}
+	case errors.Is(err, keys.ErrExpired):
+		return &Problem{http.StatusConflict, "expired", "", "the key has expired: move expires_at first"}
+	case errors.Is(err, governance.ErrTerminal):
+		return &Problem{http.StatusConflict, "terminal", "", "nothing is held any more"}
+	case errors.Is(err, governance.ErrConflict):
+		return &Problem{http.StatusConflict, "conflict", "", "it was resolved in another way"}
+	case errors.Is(err, governance.ErrCorrupt):
+		return &Problem{http.StatusInternalServerError, "corrupt", "", "a stored value is damaged: stop the gateway and look at the database file"}
+	case errors.Is(err, governance.ErrUnknownOutcome):
+		return &Problem{http.StatusServiceUnavailable, "unknown_outcome", "", "it is not known whether this was recorded: repeat it"}
+	case errors.Is(err, keys.ErrUnavailable), errors.Is(err, governance.ErrUnavailable), errors.Is(err, governance.ErrClosed),
+		errors.Is(err, governance.ErrStale), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &Problem{http.StatusServiceUnavailable, "unavailable", "", "the database does not answer: try again"}
+	}
+	return &Problem{http.StatusInternalServerError, "internal", "", "the gateway's log says more"}
+}

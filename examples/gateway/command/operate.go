@@ -1,0 +1,198 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/admin"
+	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/governance"
+)
+
+// operation is one thing that an operator does over the admin API.
+type operation struct {
+	operands string // names of what follows the flags, "" for nothing
+	flags    func(set *flag.FlagSet) *request
+}
+
+// request is what an operation asks, made of its flags.
+type request struct {
+	method string
+	path   func(operand string) string
+	query  func(q url.Values) error
+	body   func(operand string) (any, error)
+	print  func(o *output, answer json.RawMessage) error
+}
+
+type output struct {
+	*tabwriter.Writer
+}
+
+// row writes one line of a table.
+func (o *output) row(cells ...any) {
+	for i, cell := range cells {
+		if i > 0 {
+			fmt.Fprint(o, "\t")
+		}
+		fmt.Fprint(o, cell)
+	}
+	fmt.Fprintln(o)
+}
+
+// group runs one of several operations.
+func (p Process) group(ctx context.Context, name string, args []string, operations map[string]operation) error {
+	names := make([]string, 0, len(operations))
+	for n := range operations {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	if len(args) == 0 {
+		return p.misused("%s what? %s", name, strings.Join(names, ", "))
+	}
+	o, known := operations[args[0]]
+	if !known {
+		return p.misused("%s knows %s", name, strings.Join(names, ", "))
+	}
+	return p.operate(ctx, name+" "+args[0], args[1:], o)
+}
+
+func (p Process) operate(ctx context.Context, name string, args []string, o operation) error {
+	set := p.flags(name, o.operands)
+	var over connection
+	over.flags(set)
+	asJSON := set.Bool("json", false, "print what the API answered")
+	r := o.flags(set)
+	wanted := 0
+	if o.operands != "" {
+		wanted = 1
+	}
+	operands, err := p.parse(set, args, wanted)
+	if err != nil {
+		return err
+	}
+	operand := ""
+	if wanted == 1 {
+		operand = operands[0]
+	}
+	var body any
+	query := url.Values{}
+	if r.query != nil {
+		if err := r.query(query); err != nil {
+			return p.misused("%s", err)
+		}
+	}
+	if r.body != nil {
+		if body, err = r.body(operand); err != nil {
+			return p.misused("%s", err)
+		}
+	}
+	client, closer, err := over.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	var answer json.RawMessage
+	err = client.Do(ctx, r.method, r.path(operand), query, body, &answer)
+	if err = errors.Join(err, closer()); err != nil {
+		return err
+	}
+	var to io.Writer = p.Out
+	if *asJSON {
+		if _, err := p.Out.Write(append(answer, '\n')); err != nil {
+			return err
+		}
+		to = io.Discard // what it would print may still be a failure
+	}
+	out := &output{tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)}
+	return errors.Join(r.print(out, answer), out.Flush())
+}
+
+// connection says over what an operator works.
+type connection struct {
+	config, admin, token, sqlite string
+}
+
+func (c *connection) flags(set *flag.FlagSet) {
+	set.StringVar(&c.config, "config", "", "the gateway's configuration `file`: use its admin listener")
+	set.StringVar(&c.admin, "admin", "", "the `URL` of an admin listener")
+	set.StringVar(&c.token, "token", "env:TALLYSTICK_ADMIN_TOKEN", "with -admin: the `reference` of its token, env:NAME or file:/path")
+	set.StringVar(&c.sqlite, "sqlite", "", "work on this database `file` directly")
+}
+
+// open says on the error output what it uses, since the two ways differ in what
+// they need and in who else is told.
+func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func() error, error) {
+	nothing := func() error { return nil }
+	given := 0
+	for _, s := range []string{c.config, c.admin, c.sqlite} {
+		if s != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, nil, p.misused("say where: exactly one of -config FILE, -admin URL, -sqlite FILE")
+	}
+	if c.sqlite != "" {
+		return c.direct(ctx, p)
+	}
+	if c.config != "" {
+		file, err := config.Load(c.config)
+		if err != nil {
+			return nil, nil, err
+		}
+		if file.Admin.Listen == "" {
+			return nil, nil, fmt.Errorf("%s has no admin listener: use -sqlite %s", c.config, file.Storage.SQLite)
+		}
+		fmt.Fprintf(p.Err, "over the admin API at %s\n", file.Admin.Listen)
+		return &admin.Client{Base: "http://" + file.Admin.Listen, Token: file.Admin.Token.Reveal()}, nothing, nil
+	}
+	token, err := config.ReadSecret("-token", c.token, ".", p.Env)
+	if err != nil {
+		return nil, nil, err
+	}
+	fmt.Fprintf(p.Err, "over the admin API at %s\n", c.admin)
+	return &admin.Client{Base: c.admin, Token: token.Reveal()}, nothing, nil
+}
+
+// direct serves the API to this process alone, on the database file.
+func (c *connection) direct(ctx context.Context, p Process) (*admin.Client, func() error, error) {
+	file, err := storage.Open(ctx, c.sqlite, storage.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	governor, err := governance.New(file, nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	fmt.Fprintf(p.Err, "directly on the file %s\n", c.sqlite)
+	token := rand.Text()
+	api := admin.Handler(admin.Options{Keys: file.Keys, Governor: governor, Token: token, Logger: quiet})
+	closer := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return errors.Join(governor.Close(ctx), file.Close())
+	}
+	return &admin.Client{Base: "http://localhost", Token: token, Transport: admin.Local(api)}, closer, nil
+}
+
+func at(path string) func(string) string { return func(string) string { return path } }
+
+func under(prefix, suffix string) func(string) string {
+	return func(operand string) string { return prefix + url.PathEscape(operand) + suffix }
+}
+
+// get is the request of what only reads.
+func get(path func(string) string, print func(*output, json.RawMessage) error) *request {
+	return &request{method: http.MethodGet, path: path, print: print}
+}

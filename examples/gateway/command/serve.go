@@ -1,0 +1,88 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/demo"
+	"github.com/tallystick-go/tallystick/examples/gateway/provider"
+	"github.com/tallystick-go/tallystick/examples/gateway/server"
+)
+
+func (p Process) serve(ctx context.Context, args []string) (err error) {
+	set := p.flags("serve", "")
+	file := set.String("config", "", "the configuration `file`")
+	check := set.Bool("check", false, "check the configuration and do nothing else")
+	if _, err := p.parse(set, args, 0); err != nil {
+		return err
+	}
+	if *file == "" {
+		return p.misused("serve needs -config FILE; gateway.yaml is a commented example")
+	}
+	c, err := config.Load(*file)
+	if err != nil {
+		return err
+	}
+	if *check {
+		fmt.Fprintln(p.Out, "the configuration can be used")
+		return nil
+	}
+	s, err := server.Open(ctx, c, &server.Options{Logger: slog.New(slog.NewTextHandler(p.Err, nil))})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
+	fmt.Fprintf(p.Out, "clients:   http://%s\n", s.Address())
+	if s.AdminAddress() != "" {
+		fmt.Fprintf(p.Out, "operators: http://%s\n", s.AdminAddress())
+	}
+	return s.Serve(ctx)
+}
+
+func (p Process) provider(ctx context.Context, args []string) error {
+	set := p.flags("provider", "")
+	address := set.String("listen", "127.0.0.1:9090", "the `address` to listen on")
+	if _, err := p.parse(set, args, 0); err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", *address)
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: provider.New(nil), ReadHeaderTimeout: 10 * time.Second}
+	stopped := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stopped()
+	fmt.Fprintf(p.Out, "provider:  http://%s (any credential, models like demo-small, gpt-4o-mini, claude-sonnet-4-5)\n", l.Addr())
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (p Process) demo(ctx context.Context, args []string) error {
+	set := p.flags("demo", "")
+	asJSON := set.Bool("json", false, "print one JSON object and nothing else")
+	if _, err := p.parse(set, args, 0); err != nil {
+		return err
+	}
+	result, err := demo.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		err = result.WriteJSON(p.Out)
+	} else {
+		err = result.WriteText(p.Out)
+	}
+	if err == nil && result.Differences > 0 {
+		err = fmt.Errorf("the books do not balance: %d differences", result.Differences)
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+// Package server composes the gateway: storage, Governor, Middleware, router and
+// the two listeners. It decides nothing and counts nothing.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/admin"
+	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/metrics"
+	"github.com/tallystick-go/tallystick/examples/gateway/router"
+	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/httpgov"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Options adjust a Server. Nil and zero fields are the defaults.
+type Options struct {
+	Logger *slog.Logger
+	// Observe is told of every request that was refused and every attempt that ended.
+	Observe func(httpgov.Attempt)
+}
+
+// Server is one gateway. Make it with Open; every Server must be closed.
+type Server struct {
+	Config   *config.Config
+	Storage  *storage.File
+	Governor *governance.Governor
+
+	logger   *slog.Logger
+	observe  func(httpgov.Attempt)
+	cache    *keys.Cache
+	metrics  *metrics.Metrics
+	router   *router.Router
+	public   *listener
+	admin    *listener // nil: there is none
+	draining atomic.Bool
+}
+
+// Open opens the storage, migrates it, and listens. Nothing is served yet.
+//
+// Errors: those of storage.Open, of loading prices, and of listening. Whatever was
+// opened is closed again.
+func Open(ctx context.Context, c *config.Config, o *Options) (*Server, error) {
+	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New()}
+	if o != nil && o.Logger != nil {
+		s.logger = o.Logger
+	}
+	if o != nil {
+		s.observe = o.Observe
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	return s, nil
+}
+
+func (s *Server) open(ctx context.Context) error {
+	prices, err := loadPrices(s.Config.Prices)
+	if err != nil {
+		return err
+	}
+	if s.Storage, err = storage.Open(ctx, s.Config.Storage.SQLite, storage.Options{Serve: true, Format: s.Config.Keys.Format()}); err != nil {
+		return err
+	}
+	s.cache = keys.NewCache(s.Storage.Keys, nil)
+	s.Governor, err = governance.New(s.Storage, &governance.Options{
+		StepTimeout: s.Config.Timeouts.Storage.Duration, Evict: s.cache.Evict, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	s.router = router.New(router.Options{
+		Config: s.Config, Governor: s.Governor, Prices: prices, Logger: s.logger,
+		Observe: s.attempted, Fallback: s.metrics.Fallback,
+	})
+	if s.public, err = s.listen(ctx, s.Config.Listen, s.publicHandler()); err != nil {
+		return err
+	}
+	if s.Config.Admin.Listen != "" {
+		s.admin, err = s.listen(ctx, s.Config.Admin.Listen, s.adminHandler())
+	}
+	return err
+}
+
+func (s *Server) attempted(upstream string, a httpgov.Attempt) {
+	s.metrics.Attempt(upstream, a)
+	if s.observe != nil {
+		s.observe(a)
+	}
+}
+
+func (s *Server) refused(a httpgov.Attempt) {
+	s.metrics.Refused(a)
+	if s.observe != nil {
+		s.observe(a)
+	}
+}
+
+// adminAPI is what operators use.
+func (s *Server) adminAPI() http.Handler {
+	return admin.Handler(admin.Options{
+		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(),
+		Timeout: 2 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
+	})
+}
+
+// listener is an address with a server on it.
+type listener struct {
+	net.Listener
+	server *http.Server
+}
+
+func (s *Server) listen(ctx context.Context, address string, h http.Handler) (*listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("server: cannot listen: %w", err)
+	}
+	t := s.Config.Timeouts
+	return &listener{l, &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: t.ReadHeader.Duration,
+		ReadTimeout:       t.ReadBody.Duration,
+		WriteTimeout:      t.ReadBody.Duration + t.Request.Duration,
+		IdleTimeout:       t.Idle.Duration,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Address is where clients go, as host:port.
+func (s *Server) Address() string { return s.public.Addr().String() }
+
+// AdminAddress is where operators go, as host:port, or empty.
+func (s *Server) AdminAddress() string {
+	if s.admin == nil {
+		return ""
+	}
+	return s.admin.Addr().String()
+}
+
+// Serve answers requests until the context ends, and then drains. It does not
+// close the Server.
+//
+// Errors: why serving ended too early, and those of Drain.
+func (s *Server) Serve(ctx context.Context) error {
+	ended := make(chan error, 2)
+	count := 0
+	for _, l := range []*listener{s.public, s.admin} {
+		if l == nil {
+			continue
+		}
+		count++
+		go func() { ended <- l.server.Serve(l) }()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		count--
+	}
+	// The deadline is Drain's own: the context has ended.
+	err = errors.Join(err, s.Drain(context.WithoutCancel(ctx)))
+	for range count {
+		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// Drain stops to listen, lets requests in flight end, and waits until each of
+// their attempts is settled. What takes longer than the configuration allows is cut.
+//
+// Errors: the context's, when something was cut.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, s.Config.Timeouts.Drain.Duration)
+	defer cancel()
+	var err error
+	for _, l := range []*listener{s.public, s.admin} {
+		if l == nil {
+			continue
+		}
+		if e := l.server.Shutdown(ctx); e != nil {
+			err = errors.Join(err, e, l.server.Close())
+		}
+	}
+	if e := s.router.Shutdown(ctx); e != nil { // it has cut what was left: wait until that is settled
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+		defer cancel()
+		err = errors.Join(err, e, s.router.Shutdown(settle))
+	}
+	return err
+}
+
+// settleTime bounds the settlement of attempts that were cut.
+const settleTime = 5 * time.Second
+
+// closeTime bounds the last try to record outcomes.
+const closeTime = 10 * time.Second
+
+// Close closes the Governor and then the storage. Drain comes first.
+func (s *Server) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	var err error
+	for _, l := range []*listener{s.public, s.admin} {
+		if l != nil {
+			err = errors.Join(err, l.server.Close())
+			if e := l.Close(); !errors.Is(e, net.ErrClosed) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	if s.Governor != nil {
+		err = errors.Join(err, s.Governor.Close(ctx))
+	}
+	if s.Storage != nil {
+		err = errors.Join(err, s.Storage.Close())
+	}
+	return err
+}

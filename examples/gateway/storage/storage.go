@@ -1,0 +1,119 @@
+// Package storage opens the SQLite file of a gateway: keys and counters together.
+package storage
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/tallystick-go/tallystick/governance/governancesqlite"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// The errors of Open, beside those of governancesqlite.
+var (
+	// ErrServed: another gateway serves the file.
+	ErrServed = errors.New("storage: another gateway serves this file: the profile local is one process; stop it first, or give this one a file of its own")
+	// ErrFile: the file cannot be opened.
+	ErrFile = errors.New("storage: the database file cannot be used")
+)
+
+// Options say how to open a file.
+type Options struct {
+	// Serve creates and migrates the file, and refuses it while another gateway
+	// serves it. Without it the file must be there and up to date, and may be in use.
+	Serve bool
+	// Format is how tokens look.
+	Format keys.Format
+}
+
+// File is an opened file. Use DB; Close gives everything back.
+type File struct {
+	*governancesqlite.DB
+	handle *sql.DB
+	lock   *os.File
+}
+
+// Open opens the file at path. Errors: ErrServed, ErrFile, and those of
+// governancesqlite's Migrate and Check.
+func Open(ctx context.Context, path string, o Options) (*File, error) {
+	f := &File{}
+	if err := f.open(ctx, path, o); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *File) open(ctx context.Context, path string, o Options) error {
+	if o.Serve {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("%w: its folder cannot be made: %w", ErrFile, plain(err))
+		}
+	}
+	// What SQLite creates by itself, everybody may read.
+	flags := os.O_RDWR
+	if o.Serve {
+		flags |= os.O_CREATE
+	}
+	touched, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFile, plain(err))
+	}
+	if err := touched.Close(); err != nil {
+		return fmt.Errorf("%w: %w", ErrFile, plain(err))
+	}
+	if o.Serve {
+		if f.lock, err = lock(path + ".serve"); err != nil {
+			return err
+		}
+	}
+	f.handle, err = sql.Open("sqlite", dsn(path))
+	if err != nil {
+		return ErrFile
+	}
+	f.DB = governancesqlite.Open(f.handle, &governancesqlite.Options{Format: o.Format})
+	if o.Serve {
+		if err := f.Migrate(ctx); err != nil {
+			return err
+		}
+	}
+	return f.Check(ctx)
+}
+
+// dsn has every setting that the adapter insists on.
+func dsn(path string) string {
+	settings := url.Values{"_pragma": {
+		"journal_mode(wal)", "synchronous(full)", "busy_timeout(5000)", "foreign_keys(1)", "fullfsync(1)",
+	}}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: settings.Encode()}).String()
+}
+
+// plain drops the path from an error: the caller knows it.
+func plain(err error) error {
+	var failed *os.PathError
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// Close closes the file and lets another gateway serve it.
+func (f *File) Close() error {
+	var err error
+	if f.DB != nil {
+		err = f.DB.Close()
+	}
+	if f.handle != nil {
+		err = errors.Join(err, f.handle.Close())
+	}
+	if f.lock != nil {
+		err = errors.Join(err, f.lock.Close())
+	}
+	return err
+}
