@@ -33,7 +33,7 @@ func accountArrays(keys []governance.AccountKey) ([]pgtype.UUID, []int64) {
 	return ids, starts
 }
 
-// bySlot divides ids by partition. There is one, or two around midnight.
+// bySlot divides ids by partition. There is one, or two around the end of a slot.
 func bySlot[T ~[16]byte](ids []T) map[int][]pgtype.UUID {
 	out := make(map[int][]pgtype.UUID, 1)
 	for _, id := range ids {

@@ -6,8 +6,12 @@ import (
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 )
 
-// slots is the size of the ring of partitions.
-const slots = 32
+// The ring of partitions: slots of two days each. A permit id is refused once it is
+// 30 days old, so a slot never holds two rounds of the ring.
+const (
+	slots      = 16
+	slotMillis = 2 * 86_400_000
+)
 
 // queries are all statements of one schema. They are spliced once.
 type queries struct {

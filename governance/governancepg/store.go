@@ -258,7 +258,7 @@ func (s *Store) ensure(ctx context.Context, ids []governance.ConstraintID) error
 	return nil
 }
 
-// slotOf is the partition of an id: its day, modulo the size of the ring.
+// slotOf is the partition of an id: a pure function of the time inside it.
 func slotOf[T ~[16]byte](id T) int {
-	return int(governance.PermitID(id).UnixMilli() / 86_400_000 % slots)
+	return int(governance.PermitID(id).UnixMilli() / slotMillis % slots)
 }

@@ -4,7 +4,8 @@
 -- the current window. It is locked for every admission and updated only when a window rolls.
 -- governance_cells holds the state. A hot row changes its identity (epoch) every few dozen updates, so that a snapshot
 -- held open elsewhere does not make look-ups walk dead versions. No index on anything that changes.
--- Permits and batches live in a ring of partitions by the day inside their ids, so that a day can be emptied at once.
+-- Permits and batches live in a ring of partitions by the time inside their ids, two days each, so that old ones can be
+-- emptied at once.
 
 CREATE TABLE {{schema}}.governance_meta (
     singleton       boolean PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -109,38 +110,6 @@ CREATE TABLE {{schema}}.governance_batches_14 PARTITION OF {{schema}}.governance
 ALTER TABLE {{schema}}.governance_batches_14 ALTER COLUMN permits SET STORAGE EXTERNAL;
 CREATE TABLE {{schema}}.governance_batches_15 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (15);
 ALTER TABLE {{schema}}.governance_batches_15 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_16 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (16);
-ALTER TABLE {{schema}}.governance_batches_16 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_17 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (17);
-ALTER TABLE {{schema}}.governance_batches_17 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_18 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (18);
-ALTER TABLE {{schema}}.governance_batches_18 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_19 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (19);
-ALTER TABLE {{schema}}.governance_batches_19 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_20 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (20);
-ALTER TABLE {{schema}}.governance_batches_20 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_21 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (21);
-ALTER TABLE {{schema}}.governance_batches_21 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_22 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (22);
-ALTER TABLE {{schema}}.governance_batches_22 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_23 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (23);
-ALTER TABLE {{schema}}.governance_batches_23 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_24 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (24);
-ALTER TABLE {{schema}}.governance_batches_24 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_25 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (25);
-ALTER TABLE {{schema}}.governance_batches_25 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_26 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (26);
-ALTER TABLE {{schema}}.governance_batches_26 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_27 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (27);
-ALTER TABLE {{schema}}.governance_batches_27 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_28 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (28);
-ALTER TABLE {{schema}}.governance_batches_28 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_29 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (29);
-ALTER TABLE {{schema}}.governance_batches_29 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_30 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (30);
-ALTER TABLE {{schema}}.governance_batches_30 ALTER COLUMN permits SET STORAGE EXTERNAL;
-CREATE TABLE {{schema}}.governance_batches_31 PARTITION OF {{schema}}.governance_batches FOR VALUES IN (31);
-ALTER TABLE {{schema}}.governance_batches_31 ALTER COLUMN permits SET STORAGE EXTERNAL;
 CREATE TABLE {{schema}}.governance_permits_00 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (0) WITH (fillfactor = 55);
 CREATE TABLE {{schema}}.governance_permits_01 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (1) WITH (fillfactor = 55);
 CREATE TABLE {{schema}}.governance_permits_02 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (2) WITH (fillfactor = 55);
@@ -157,22 +126,6 @@ CREATE TABLE {{schema}}.governance_permits_12 PARTITION OF {{schema}}.governance
 CREATE TABLE {{schema}}.governance_permits_13 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (13) WITH (fillfactor = 55);
 CREATE TABLE {{schema}}.governance_permits_14 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (14) WITH (fillfactor = 55);
 CREATE TABLE {{schema}}.governance_permits_15 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (15) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_16 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (16) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_17 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (17) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_18 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (18) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_19 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (19) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_20 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (20) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_21 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (21) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_22 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (22) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_23 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (23) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_24 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (24) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_25 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (25) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_26 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (26) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_27 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (27) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_28 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (28) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_29 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (29) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_30 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (30) WITH (fillfactor = 55);
-CREATE TABLE {{schema}}.governance_permits_31 PARTITION OF {{schema}}.governance_permits FOR VALUES IN (31) WITH (fillfactor = 55);
 
 CREATE TABLE {{schema}}.governance_notes (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
