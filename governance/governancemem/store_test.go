@@ -8,6 +8,8 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/governance/governancetest"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/keys/keystest"
 )
 
 // opened is a backend with its clock, which stands still unless moved.
@@ -16,11 +18,11 @@ type opened struct {
 	us *atomic.Int64
 }
 
-func open(t testing.TB) *opened {
+func open(t testing.TB, f keys.Format) *opened {
 	t.Helper()
 	us := &atomic.Int64{}
 	us.Store(time.Now().UnixMicro())
-	db, err := governancemem.New(&governancemem.Options{Now: func() time.Time { return time.UnixMicro(us.Load()) }})
+	db, err := governancemem.New(&governancemem.Options{Now: func() time.Time { return time.UnixMicro(us.Load()) }, Format: f})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +31,7 @@ func open(t testing.TB) *opened {
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		New: func(t testing.TB) governance.Backend { return open(t) },
+		New: func(t testing.TB) governance.Backend { return open(t, keys.Format{}) },
 		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) {
 			b.(*opened).us.Add(d.Microseconds())
 		},
@@ -37,3 +39,24 @@ func harness() governancetest.Harness {
 }
 
 func TestSuite(t *testing.T) { governancetest.Run(t, harness()) }
+
+func BenchmarkSuite(b *testing.B) { governancetest.Bench(b, harness()) }
+
+// keyStore is the keys of a database with its clock.
+type keyStore struct {
+	keys.Store
+	us *atomic.Int64
+}
+
+func TestKeys(t *testing.T) {
+	newWith := func(t testing.TB, f keys.Format) keys.Store {
+		o := open(t, f)
+		return &keyStore{o.Keys, o.us}
+	}
+	keystest.Run(t, keystest.Harness{
+		Features: keystest.Features{Clock: true, Formats: true},
+		New:      func(t testing.TB) keys.Store { return newWith(t, keys.Format{}) },
+		NewWith:  newWith,
+		Advance:  func(_ testing.TB, s keys.Store, d time.Duration) { s.(*keyStore).us.Add(d.Microseconds()) },
+	})
+}

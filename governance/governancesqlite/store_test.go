@@ -12,6 +12,8 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancesqlite"
 	"github.com/tallystick-go/tallystick/governance/governancetest"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/keys/keystest"
 )
 
 const pragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(10000)&_pragma=foreign_keys(1)"
@@ -24,17 +26,29 @@ func (c *clock) now() time.Time { return time.UnixMicro(c.us.Load()) }
 // opened is a backend with what the suite needs to handle it.
 type opened struct {
 	*governancesqlite.DB
+	sql   *sql.DB
 	path  string
 	clock *clock
 }
 
+func now() *clock {
+	c := &clock{}
+	c.us.Store(time.Now().UnixMicro())
+	return c
+}
+
 func open(t testing.TB, path string, c *clock) *opened {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+pragmas)
+	return openWith(t, "sqlite", path, &governancesqlite.Options{Now: c.now}, c)
+}
+
+func openWith(t testing.TB, driver, path string, options *governancesqlite.Options, c *clock) *opened {
+	t.Helper()
+	db, err := sql.Open(driver, "file:"+path+pragmas)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{governancesqlite.Open(db, &governancesqlite.Options{Now: c.now}), path, c}
+	o := &opened{governancesqlite.Open(db, options), db, path, c}
 	t.Cleanup(func() {
 		_ = o.Close()
 		_ = db.Close()
@@ -49,9 +63,7 @@ func harness() governancetest.Harness {
 	return governancetest.Harness{
 		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true},
 		New: func(t testing.TB) governance.Backend {
-			c := &clock{}
-			c.us.Store(time.Now().UnixMicro())
-			return open(t, filepath.Join(t.TempDir(), "governance.db"), c)
+			return open(t, filepath.Join(t.TempDir(), "governance.db"), now())
 		},
 		Reopen: func(t testing.TB, b governance.Backend) governance.Backend {
 			o := b.(*opened)
@@ -64,3 +76,29 @@ func harness() governancetest.Harness {
 }
 
 func TestSuite(t *testing.T) { governancetest.Run(t, harness()) }
+
+func BenchmarkSuite(b *testing.B) { governancetest.Bench(b, harness()) }
+
+// keyStore is the keys of a file, as the suite of package keys handles them.
+type keyStore struct {
+	keys.Store
+	file *opened
+}
+
+func TestKeys(t *testing.T) {
+	newWith := func(t testing.TB, f keys.Format) keys.Store {
+		c := now()
+		o := openWith(t, "sqlite", filepath.Join(t.TempDir(), "keys.db"), &governancesqlite.Options{Now: c.now, Format: f}, c)
+		return &keyStore{o.Keys, o}
+	}
+	keystest.Run(t, keystest.Harness{
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true},
+		New:      func(t testing.TB) keys.Store { return newWith(t, keys.Format{}) },
+		NewWith:  newWith,
+		Reopen: func(t testing.TB, s keys.Store) keys.Store {
+			o := open(t, s.(*keyStore).file.path, s.(*keyStore).file.clock)
+			return &keyStore{o.Keys, o}
+		},
+		Advance: func(_ testing.TB, s keys.Store, d time.Duration) { s.(*keyStore).file.clock.us.Add(d.Microseconds()) },
+	})
+}

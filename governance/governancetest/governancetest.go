@@ -65,6 +65,7 @@ func groups() []group {
 		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
 		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()},
 		{"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", verifyCases()}, {"Restart", restartCases()},
+		{"Random", randomCases()},
 	}
 }
 

@@ -15,6 +15,7 @@ func renewCases() []scenario {
 		{name: "LostSlotIsHadAgainUnderTheLimit", run: renewAgain},
 		{name: "LostSlotGoesOnWithout", run: renewWithout},
 		{name: "SettleAfterExpiryDecrementsNothing", run: renewSettleLate},
+		{name: "OwnSlotsThatExpiredAreNotReturned", run: renewOwnExpired},
 		{name: "SettleReleasesTheSlotHadAgain", run: renewSettleAgain},
 		{name: "WithoutConcurrencyIsANoOp", run: renewNone},
 		{name: "GovernorsDoNotShareSlots", run: renewTwo},
@@ -107,6 +108,19 @@ func renewSettleLate(e *env) {
 	e.settle(p, governance.Used(1, 0))
 	e.equal("slots", e.slots(c), int64(1))
 	e.refused(c, tokens(1), governance.ReasonConcurrency)
+}
+
+// renewOwnExpired: a Governor's older permit must not give back the slot of its newer one.
+func renewOwnExpired(e *env) {
+	c := e.slotted(1)
+	p := e.admit(c, tokens(1))
+	e.advance(2 * time.Minute)
+	q := e.admit(c, tokens(1))
+	e.settle(p, governance.Used(1, 0))
+	e.equal("slots", e.slots(c), int64(1))
+	e.refused(c, tokens(1), governance.ReasonConcurrency)
+	e.settle(q, governance.Used(1, 0))
+	e.equal("slots", e.slots(c), int64(0))
 }
 
 func renewSettleAgain(e *env) {
