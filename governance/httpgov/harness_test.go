@@ -180,7 +180,7 @@ func open(t testing.TB, upstream http.Handler, s setup) *gate {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		check(t, g.transport.Shutdown(ctx))
-		base.CloseIdleConnections()
+		g.transport.CloseIdleConnections()
 		_ = g.gov.Close(ctx)
 	})
 	return g

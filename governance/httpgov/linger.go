@@ -54,6 +54,14 @@ func (t *Transport) linger(ctx context.Context, cancel context.CancelFunc) bool 
 	return true
 }
 
+// CloseIdleConnections closes those of Base, if Base can.
+func (t *Transport) CloseIdleConnections() {
+	t.once.Do(t.init)
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
 // Shutdown waits until every attempt has ended and was settled. When the context
 // ends first, providers that are still read on for a client who has left are cut,
 // and what they used stays unknown. Call it after the server was shut down and
