@@ -177,4 +177,3 @@ func TestServerHangs(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 }
-

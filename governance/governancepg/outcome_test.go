@@ -23,10 +23,10 @@ import (
 type accident int32
 
 const (
-	none       accident = iota
-	lostSend            // it never reaches the server
-	lostAnswer          // the server does it, the answer is lost
-	lostForGood         // the answer is lost and no connection comes through any more
+	none        accident = iota
+	lostSend             // it never reaches the server
+	lostAnswer           // the server does it, the answer is lost
+	lostForGood          // the answer is lost and no connection comes through any more
 )
 
 // proxy stands between a pool and the server.
