@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -116,58 +117,55 @@ func TestCacheForgetsWithAge(t *testing.T) {
 }
 
 func TestCacheSharesALookUp(t *testing.T) {
-	ctx := t.Context()
-	begun, release := make(chan struct{}), make(chan struct{})
-	f := &fake{answer: func(ctx context.Context, presented string) (keys.Principal, error) {
-		close(begun)
-		<-release
-		return keyOf(ctx, presented)
-	}}
-	c := keys.NewCache(f, nil)
-	var wg sync.WaitGroup
-	ask := func() {
-		wg.Go(func() {
-			p, err := c.Resolve(ctx, "a:1")
-			assert.NoError(t, err)
-			assert.Equal(t, "a", p.KeyID)
-		})
-	}
-	ask()
-	<-begun
-	for range 50 {
-		ask()
-	}
-	gone, cancel := context.WithCancel(ctx)
-	cancel()
-	_, err := c.Resolve(gone, "a:1")
-	require.ErrorIs(t, err, context.Canceled, "whoever waits may leave")
-	require.ErrorIs(t, err, keys.ErrUnavailable)
-	close(release)
-	wg.Wait()
-	require.EqualValues(t, 1, f.calls.Load())
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		f := &fake{answer: func(ctx context.Context, presented string) (keys.Principal, error) {
+			<-release
+			return keyOf(ctx, presented)
+		}}
+		c := keys.NewCache(f, nil)
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				p, err := c.Resolve(t.Context(), "a:1")
+				assert.NoError(t, err)
+				assert.Equal(t, "a", p.KeyID)
+			})
+		}
+		synctest.Wait() // all of them wait
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := c.Resolve(gone, "a:1")
+		require.ErrorIs(t, err, context.Canceled, "whoever waits may leave")
+		require.ErrorIs(t, err, keys.ErrUnavailable)
+		close(release)
+		wg.Wait()
+		require.EqualValues(t, 1, f.calls.Load())
+	})
 }
 
 func TestCacheDoesNotShareACallersDeparture(t *testing.T) {
-	first, cancel := context.WithCancel(t.Context())
-	begun := make(chan struct{})
-	var once sync.Once
-	f := &fake{}
-	f.answer = func(ctx context.Context, presented string) (keys.Principal, error) {
-		if f.calls.Load() > 1 {
-			return keyOf(ctx, presented)
+	synctest.Test(t, func(t *testing.T) {
+		first, cancel := context.WithCancel(t.Context())
+		f := &fake{}
+		f.answer = func(ctx context.Context, presented string) (keys.Principal, error) {
+			if f.calls.Load() > 1 {
+				return keyOf(ctx, presented)
+			}
+			<-ctx.Done()
+			return keys.Principal{}, errors.Join(keys.ErrUnavailable, ctx.Err())
 		}
-		once.Do(func() { close(begun) })
-		<-ctx.Done()
-		return keys.Principal{}, errors.Join(keys.ErrUnavailable, ctx.Err())
-	}
-	c := keys.NewCache(f, nil)
-	left, stayed := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := c.Resolve(first, "a:1"); left <- err }()
-	<-begun
-	go func() { _, err := c.Resolve(t.Context(), "a:1"); stayed <- err }()
-	cancel()
-	require.ErrorIs(t, <-left, context.Canceled)
-	require.NoError(t, <-stayed, "one caller's departure is not another's error")
+		c := keys.NewCache(f, nil)
+		left, stayed := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := c.Resolve(first, "a:1"); left <- err }()
+		synctest.Wait() // the look-up has begun
+		go func() { _, err := c.Resolve(t.Context(), "a:1"); stayed <- err }()
+		synctest.Wait() // the second caller waits for it
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled)
+		require.NoError(t, <-stayed, "one caller's departure is not another's error")
+		require.EqualValues(t, 2, f.calls.Load())
+	})
 }
 
 func TestCacheDoesNotKeepWhatWasEvictedMeanwhile(t *testing.T) {

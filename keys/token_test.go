@@ -73,6 +73,9 @@ func TestParseRefusesEveryOtherSpelling(t *testing.T) {
 		refused(withChecksum("tly_" + body))
 	}
 	require.Equal(t, largest, withChecksum(largest[:47]), "the test's own checksum")
+	for _, body := range []string{"0" + largest[4:47], largest[4:46], "", strings.Repeat("!", 43), strings.Repeat("-", 43), strings.Repeat("\x00", 43), "0" + strings.Repeat("é", 21)} {
+		refused(withChecksum("tly_" + body)) // a right checksum does not make a token
+	}
 	refused(withChecksum("TLY_" + largest[4:47]))
 	refused(withChecksum("abc_" + largest[4:47]))
 }
