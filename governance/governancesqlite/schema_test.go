@@ -1,0 +1,177 @@
+package governancesqlite_test
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/governancesqlite"
+	"github.com/tallystick-go/tallystick/internal/migrate"
+	"github.com/tallystick-go/tallystick/internal/migrate/migratesqlite"
+)
+
+// TestPlans: what admissions and lists run must be found by key, on an empty file
+// and on a full one.
+func TestPlans(t *testing.T) {
+	d := govern(t, open(t, filepath.Join(t.TempDir(), "governance.db"), now()))
+	check := func() {
+		t.Helper()
+		for name, query := range governancesqlite.HotQueries {
+			args := make([]any, strings.Count(query, "?"))
+			if n := lastNumber(query); n > 0 {
+				args = args[:n]
+			}
+			for i := range args {
+				args[i] = 1
+			}
+			rows, err := d.sql.Query("explain query plan "+query, args...)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for rows.Next() {
+				var id, parent, unused int
+				var detail string
+				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(detail, "SCAN") && !strings.Contains(detail, "SCAN wanted") && !strings.Contains(detail, "CONSTANT ROW") && !strings.Contains(detail, "governance_meta") {
+					t.Errorf("%s: %s", name, detail)
+				}
+				if strings.Contains(detail, "TEMP B-TREE") || strings.Contains(detail, "AUTOMATIC") {
+					t.Errorf("%s: %s", name, detail)
+				}
+			}
+			_ = rows.Close()
+		}
+	}
+	check()
+	for range 300 {
+		if _, err := d.admit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.sql.Exec("analyze"); err != nil {
+		t.Fatal(err)
+	}
+	check()
+}
+
+// lastNumber is the number of the last numbered parameter, zero when there is none.
+func lastNumber(query string) int {
+	n := 0
+	for i := 1; i <= 9; i++ {
+		if strings.Contains(query, "?"+string(rune('0'+i))) {
+			n = i
+		}
+	}
+	return n
+}
+
+func TestMigrationsAreFiles(t *testing.T) {
+	names, err := fs.Glob(governancesqlite.Migrations(), "migrations/*.sql")
+	if err != nil || len(names) < 2 {
+		t.Fatalf("files: %v, %v", names, err)
+	}
+	// Down and up again leave an empty, sound schema; the keys stay.
+	o := open(t, filepath.Join(t.TempDir(), "governance.db"), now())
+	d := govern(t, o)
+	if _, err := d.admit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	source := migrate.Source{Package: "governancesqlite", FS: governancesqlite.Migrations()}
+	_ = o.Close()
+	if err := migratesqlite.Down(t.Context(), o.sql, source, 0); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, o.path, o.clock)
+	if list, err := again.Store.Permits(t.Context(), governance.PermitQuery{Limit: 10}); err != nil || len(list) != 0 {
+		t.Fatalf("permits after down and up: %v, %v", list, err)
+	}
+	if team, err := again.Keys.Team(t.Context(), "team-1"); err != nil || team.ID != "team-1" {
+		t.Fatalf("team after down and up: %v, %v", team, err)
+	}
+}
+
+func TestFilesHaveTheirOwnNamespace(t *testing.T) {
+	seen := map[string]bool{}
+	for range 3 {
+		o := open(t, filepath.Join(t.TempDir(), "governance.db"), now())
+		var namespace []byte
+		if err := o.sql.QueryRow("select namespace from governance_meta").Scan(&namespace); err != nil || len(namespace) != 16 || seen[string(namespace)] {
+			t.Fatalf("namespace %x, %v", namespace, err)
+		}
+		seen[string(namespace)] = true
+	}
+}
+
+// TestHorizon: ids older than it are forgotten, whoever asks.
+func TestHorizon(t *testing.T) {
+	d := govern(t, open(t, filepath.Join(t.TempDir(), "governance.db"), now()))
+	horizon := d.clock.us.Load() + 60_000_000
+	if _, err := d.sql.Exec("update governance_meta set horizon_us = ?", horizon); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := d.Store.View(t.Context(), &governance.Plan{})
+	if err != nil || loaded.Horizon != horizon {
+		t.Fatalf("horizon %d, %v; want %d", loaded.Horizon, err, horizon)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	d := govern(t, open(t, filepath.Join(t.TempDir(), "governance.db"), now()))
+	var want []governance.PermitID
+	for i := range 5 {
+		p, err := d.admit(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, p.ID())
+		e := governance.Evidence{ID: p.ID(), Outcome: governance.Used(1, 1), Actor: "zoë", Reason: "bill no. " + string(rune('1'+i))}
+		for range 2 { // repeating it is no second note
+			if _, err := d.g.Resolve(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p, err := d.admit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Settle(t.Context(), governance.Outcome{Tokens: governance.Measure{Certainty: governance.Impossible}}); err != nil {
+		t.Fatal(err)
+	}
+	frozen, err := d.g.FrozenAccounts(t.Context(), governance.AccountKey{}, 10)
+	if err != nil || len(frozen) != 1 {
+		t.Fatalf("frozen: %v, %v", frozen, err)
+	}
+	if err := d.g.Unfreeze(t.Context(), governance.Release{Account: frozen[0].Key, Actor: "ops", Reason: "corrected"}); err != nil {
+		t.Fatal(err)
+	}
+	var notes []governance.Note
+	q := governancesqlite.NoteQuery{Limit: 2}
+	for {
+		page, err := d.Store.Notes(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes = append(notes, page.Notes...)
+		if len(page.Notes) < q.Limit {
+			break
+		}
+		q.After = page.Next
+	}
+	if len(notes) != 6 {
+		t.Fatalf("%d notes, want 6: %+v", len(notes), notes)
+	}
+	for i, n := range notes[:5] {
+		if n.Permit != want[i] || n.Action != "resolve" || n.Actor != "zoë" || n.Reason != "bill no. "+string(rune('1'+i)) || n.At != d.clock.us.Load() ||
+			!strings.Contains(n.Before, `"open"`) || !strings.Contains(n.After, `"resolved"`) {
+			t.Fatalf("note %d is %+v", i, n)
+		}
+	}
+	if n := notes[5]; n.Action != "unfreeze" || n.Account != frozen[0].Key || n.Permit != (governance.PermitID{}) || n.Reason != "corrected" {
+		t.Fatalf("the last note is %+v", n)
+	}
+}
