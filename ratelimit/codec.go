@@ -145,8 +145,8 @@ func (b *Bucket) segmentBytes() (size int) {
 func uvarintLen(v uint64) int { return (9*bits.Len64(v|1) + 64) >> 6 }
 
 // UnmarshalBinary replaces the bucket by the encoded one. It reuses the bucket's
-// memory. Bytes that AppendBinary would not have written are refused and leave the
-// bucket as it was.
+// memory, so that plain copies made of it before must not be used any more. Bytes that
+// AppendBinary would not have written are refused and leave the bucket as it was.
 //
 // Errors: ErrCorrupt.
 func (b *Bucket) UnmarshalBinary(p []byte) error {
