@@ -24,7 +24,7 @@ type admission struct {
 	id          PermitID // random bits only until stamped, when minted
 	minted      bool
 	fingerprint Fingerprint
-	incarnation uint64
+	slot        slotTicket
 
 	record Record // the answer, when err is nil
 	terms  *terms
@@ -175,13 +175,13 @@ func (w *cell) judge(c *Constraint, need, now int64) (Verdict, error) {
 			v.Reason, v.RetryAfter = ReasonQuota, micros(w.window.End-now)
 		}
 	case KindConcurrency:
-		used, free := w.Slots.used(now)
+		used := w.Slots.used(now)
 		v.Reserved = used
 		switch {
 		case need > c.Limit:
 			v.Reason = ReasonNeverFits
 		case used+need > c.Limit:
-			v.Reason, v.RetryAfter = ReasonConcurrency, micros(free-now)
+			v.Reason, v.RetryAfter = ReasonConcurrency, micros(w.Slots.freeBy(now, used+need-c.Limit)-now)
 		}
 	}
 	return v, nil
@@ -216,7 +216,7 @@ func (s *sheet) reserve(a *admission) {
 			}
 			w.Account, w.entry = account, true
 		case KindConcurrency:
-			w.Slots.acquire(a.incarnation, s.now)
+			w.Slots.acquire(a.slot.at(s.now), s.now)
 		}
 		w.dirty = true
 	}
@@ -236,10 +236,10 @@ func (s *sheet) reserve(a *admission) {
 // share returns the terms that the request captures, stored once for all equal
 // requests of the batch.
 func (s *sheet) share(a *admission) (int, *terms) {
-	r := a.request
+	r, incarnation := a.request, a.slot.at(s.now)
 	for i := range s.terms {
 		h := &s.terms[i]
-		if h.set == a.set && h.model == r.Model && h.region == r.Region && h.guardrail == r.Guardrail && h.free == r.Bound.Free && bytes.Equal(h.price, r.Price) {
+		if h.set == a.set && h.incarnation == incarnation && h.model == r.Model && h.region == r.Region && h.guardrail == r.Guardrail && h.free == r.Bound.Free && bytes.Equal(h.price, r.Price) {
 			return i, h.terms
 		}
 	}
@@ -256,9 +256,9 @@ func (s *sheet) share(a *admission) (int, *terms) {
 		position, _ := s.position(c.ID)
 		t.holds = append(t.holds, hold{constraint: c.ID, kind: c.Kind, window: s.current[position].window})
 		if c.Kind == KindConcurrency {
-			t.incarnation = a.incarnation
+			t.incarnation = incarnation
 		}
 	}
-	s.terms = append(s.terms, sharedTerms{a.set, r.Model, r.Region, r.Guardrail, t.price, r.Bound.Free, t})
+	s.terms = append(s.terms, sharedTerms{a.set, incarnation, r.Model, r.Region, r.Guardrail, t.price, r.Bound.Free, t})
 	return len(s.terms) - 1, t
 }

@@ -20,6 +20,12 @@ type backlog struct {
 
 func (b *backlog) init(g *Governor) { b.g = g }
 
+// The waits between tries while outcomes fail.
+const (
+	backlogWaitLeast = 100 * time.Millisecond
+	backlogWaitMost  = 15 * time.Second
+)
+
 // add keeps an outcome for another try.
 func (b *backlog) add(o *settlement) {
 	b.mu.Lock()
@@ -29,30 +35,29 @@ func (b *backlog) add(o *settlement) {
 		return
 	}
 	b.waiting = append(b.waiting, o)
-	if !b.running && !b.g.isClosed() {
-		b.running = true
-		b.g.work.Add(1)
-		go b.loop()
+	if !b.running {
+		b.running = b.g.spawn(b.loop)
 	}
 }
 
 // loop tries until nothing waits or the Governor is closed.
 func (b *backlog) loop() {
-	defer b.g.work.Done()
-	wait := 100 * time.Millisecond
+	wait := backlogWaitLeast
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), b.g.options.StepTimeout)
-		done, err := b.next(ctx)
+		ctx, cancel := b.g.stepContext(context.Background())
+		done, failed := b.pass(ctx)
 		cancel()
-		if done {
+		if b.idle() {
 			return
 		}
-		if err == nil {
-			wait = 100 * time.Millisecond
+		if done > 0 {
+			wait = backlogWaitLeast
+		}
+		if failed == nil {
 			continue
 		}
 		timer := time.NewTimer(wait)
-		wait = min(2*wait, 15*time.Second)
+		wait = min(2*wait, backlogWaitMost)
 		select {
 		case <-b.g.stop:
 			timer.Stop()
@@ -65,47 +70,71 @@ func (b *backlog) loop() {
 	}
 }
 
-// next tries the oldest outcome. done: nothing waits any more.
-func (b *backlog) next(ctx context.Context) (done bool, err error) {
+// idle ends the loop when nothing waits.
+func (b *backlog) idle() bool {
 	b.mu.Lock()
-	if len(b.waiting) == 0 {
-		b.running = false
-		b.mu.Unlock()
-		return true, nil
-	}
-	o := b.waiting[0]
-	b.mu.Unlock()
-	if err = b.g.lane(o.team).run(ctx, o); err == nil {
-		err = o.err
-	}
-	switch {
-	case err == nil:
-	case o.hopeless(err):
-		if !o.orphan || !errors.Is(err, ErrNotFound) { // an orphan that is not there was never committed
-			b.g.options.Logger.Error("governance: an outcome cannot be recorded", "permit", o.id.String(), "error", err)
-		}
-		err = nil
-	default:
-		return false, err
-	}
-	b.mu.Lock()
-	b.waiting = b.waiting[1:]
-	b.mu.Unlock()
-	return false, nil
+	defer b.mu.Unlock()
+	b.running = len(b.waiting) > 0
+	return !b.running
 }
 
-// flush makes one last pass, after the loop has ended.
-func (b *backlog) flush(ctx context.Context) error {
-	for {
-		done, err := b.next(ctx)
-		if done {
-			return nil
-		}
-		if err != nil {
-			b.mu.Lock()
-			id := b.waiting[0].id
-			b.mu.Unlock()
-			return &SettleError{ID: id, Err: err}
+// pass tries the oldest outcomes in one transaction. Those that fail go behind the
+// others, so that one which can never be recorded holds up none.
+func (b *backlog) pass(ctx context.Context) (done int, failed *SettleError) {
+	b.mu.Lock()
+	batch := make([]task, min(len(b.waiting), b.g.options.BatchLimit))
+	for i := range batch {
+		batch[i] = b.waiting[i]
+	}
+	b.mu.Unlock()
+	if len(batch) == 0 {
+		return 0, nil
+	}
+	b.g.transact(ctx, batch)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = b.waiting[len(batch):]
+	for _, t := range batch {
+		o := t.(*settlement)
+		switch {
+		case o.err == nil:
+			done++
+		case o.hopeless(o.err):
+			done++
+			if !o.orphan || !errors.Is(o.err, ErrNotFound) { // an orphan that is not there was never committed
+				b.g.options.Logger.Error("governance: an outcome cannot be recorded", "permit", o.id.String(), "error", o.err)
+			}
+		default:
+			b.waiting = append(b.waiting, o)
+			if failed == nil {
+				failed = &SettleError{ID: o.id, Err: o.err}
+			}
 		}
 	}
+	return done, failed
+}
+
+// flush tries everything that waits once more, after the loop has ended. It gives
+// up when nothing can be recorded.
+func (b *backlog) flush(ctx context.Context) error {
+	b.mu.Lock()
+	left := len(b.waiting)
+	b.mu.Unlock()
+	var first *SettleError
+	for left > 0 {
+		step, cancel := context.WithTimeout(ctx, b.g.options.StepTimeout)
+		done, failed := b.pass(step)
+		cancel()
+		if first == nil {
+			first = failed
+		}
+		if done == 0 {
+			break
+		}
+		left -= b.g.options.BatchLimit
+	}
+	if first != nil {
+		return first
+	}
+	return nil
 }

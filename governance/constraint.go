@@ -94,7 +94,10 @@ type Constraint struct {
 	Limit    int64
 }
 
-func (c *Constraint) rate() ratelimit.Limit { return ratelimit.Per(c.Limit) }
+// rate is the bucket's limit. What is beyond the largest rate counts as that.
+func (c *Constraint) rate() ratelimit.Limit {
+	return ratelimit.Per(min(c.Limit, ratelimit.MaxPerMinute))
+}
 
 // identify computes the ID. Every part is preceded by its length, so that no two
 // lists of parts have the same bytes.

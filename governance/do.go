@@ -28,7 +28,12 @@ func Do[T any](ctx context.Context, g *Governor, r Request, fn func(context.Cont
 	settle := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 		defer cancel()
-		return permit.Settle(ctx, outcome)
+		err := permit.Settle(ctx, outcome)
+		var failed *SettleError
+		if err != nil && !errors.As(err, &failed) {
+			err = &SettleError{ID: permit.ID(), Err: err}
+		}
+		return err
 	}
 	defer func() {
 		if !returned { // a panic or runtime.Goexit goes on after this

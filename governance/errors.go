@@ -73,7 +73,8 @@ func (e *TerminalError) Unwrap() error { return ErrTerminal }
 
 // SettleError reports that a permit's outcome could not be recorded. The
 // reservation stands (nothing is refunded) and the Governor goes on trying until
-// it is closed; the reply that came with this error is good.
+// it is closed, unless Err says that another outcome was recorded or that the
+// permit is gone; the reply that came with this error is good.
 type SettleError struct {
 	ID  PermitID
 	Err error

@@ -95,9 +95,10 @@ type Governor struct {
 	backlog backlog
 	reload  reloader
 
-	stop   chan struct{}
-	closed sync.Once
-	work   sync.WaitGroup
+	stop     chan struct{}
+	closed   sync.Once
+	spawning sync.Mutex
+	work     sync.WaitGroup
 }
 
 // New returns a Governor over an opened backend. It does no I/O.
@@ -125,15 +126,35 @@ func New(b Backend, o *Options) (*Governor, error) {
 // still waiting, within the context. Open permits stay open and can be listed
 // with Holds. Calls after Close return ErrClosed.
 //
-// Errors: *SettleError for the first outcome that could not be recorded.
+// Errors: *SettleError for the first outcome that could not be recorded; the
+// context's error when the background work did not end in time.
 func (g *Governor) Close(ctx context.Context) error {
 	var err error
 	g.closed.Do(func() {
+		g.spawning.Lock()
 		close(g.stop)
-		g.work.Wait()
-		err = g.backlog.flush(ctx)
+		g.spawning.Unlock()
+		ended := make(chan struct{})
+		go func() { g.work.Wait(); close(ended) }()
+		select {
+		case <-ended:
+			err = g.backlog.flush(ctx)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	})
 	return err
+}
+
+// spawn runs background work, which Close waits for; none once the Governor is closed.
+func (g *Governor) spawn(work func()) bool {
+	g.spawning.Lock()
+	defer g.spawning.Unlock()
+	if g.isClosed() {
+		return false
+	}
+	g.work.Go(work)
+	return true
 }
 
 func (g *Governor) isClosed() bool {
@@ -186,7 +207,7 @@ func (g *Governor) Admit(ctx context.Context, r Request) (*Permit, error) {
 	if !r.ID.IsZero() {
 		fingerprint = r.fingerprint()
 	}
-	for again := false; ; again = true {
+	for try := 1; ; try++ {
 		if refusal := r.permitted(); refusal != nil {
 			return nil, refusal
 		}
@@ -202,11 +223,28 @@ func (g *Governor) Admit(ctx context.Context, r Request) (*Permit, error) {
 		case errors.Is(err, ErrUnknownOutcome):
 			a.abandoned(g)
 			return nil, err
-		case !errors.Is(err, ErrStale) || again:
+		case !errors.Is(err, ErrStale) || try == reloads:
 			return nil, err
 		}
 		if err := g.refresh(ctx, &r); err != nil {
 			return nil, err
+		}
+	}
+}
+
+// reloads is how often a call is decided at most while edits overtake it.
+const reloads = 4
+
+// upToDate calls f with the principal, and with what is in force by then for as
+// long as f finds that stale.
+func (g *Governor) upToDate(ctx context.Context, p *keys.Principal, f func(*keys.Principal) error) error {
+	for try := 1; ; try++ {
+		err := f(p)
+		if !errors.Is(err, ErrStale) || try == reloads {
+			return err
+		}
+		if p, err = g.reload.principal(ctx, g, p); err != nil {
+			return err
 		}
 	}
 }
@@ -219,7 +257,7 @@ func (g *Governor) refresh(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if p.Team.Guardrail != old.Team.Guardrail || (r.Region != "" && !p.AllowsRegion(r.Region)) {
+	if p.Team.Guardrail != old.Team.Guardrail || !p.AllowsRegion(r.Region) {
 		return ErrStale
 	}
 	r.Principal = p
@@ -228,7 +266,7 @@ func (g *Governor) refresh(ctx context.Context, r *Request) error {
 
 // admission prepares a request for a step.
 func (g *Governor) admission(r *Request) *admission {
-	a := &admission{request: r, set: g.sets.of(r.Principal), id: r.ID, incarnation: g.slots.current()}
+	a := &admission{request: r, set: g.sets.of(r.Principal), id: r.ID, slot: g.slots.ticket()}
 	var random [32]byte
 	_, _ = rand.Read(random[:])
 	copy(a.owner[:], random[:16])
@@ -244,11 +282,12 @@ func (a *admission) plan(p *planner) {
 		p.permits = append(p.permits, a.id)
 	}
 }
-func (a *admission) decide(s *sheet) { s.admit(a) }
-func (a *admission) fail(err error)  { a.err = err }
-func (a *admission) failed() error   { return a.err }
-func (a *admission) subject() string { return a.request.Principal.TeamID }
-func (a *admission) patient() bool   { return false }
+func (a *admission) decide(s *sheet)  { s.admit(a) }
+func (a *admission) fail(err error)   { a.err = err }
+func (a *admission) failed() error    { return a.err }
+func (a *admission) subject() string  { return a.request.Principal.TeamID }
+func (a *admission) patient() bool    { return false }
+func (a *admission) replayable() bool { return false } // nobody would know of the first
 
 // abandoned cancels a permit that nobody received.
 func (a *admission) abandoned(g *Governor) {
@@ -321,8 +360,8 @@ func (l *reloader) principal(ctx context.Context, g *Governor, old *keys.Princip
 			l.calls = map[reloadKey]*reloadCall{}
 		}
 		l.calls[key] = call
-		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.StepTimeout)
+		started := g.spawn(func() {
+			ctx, cancel := g.stepContext(ctx)
 			defer cancel()
 			p, err := g.keys.Reload(ctx, *old)
 			call.principal, call.err = &p, keyError(err)
@@ -330,7 +369,12 @@ func (l *reloader) principal(ctx context.Context, g *Governor, old *keys.Princip
 			delete(l.calls, key)
 			l.mu.Unlock()
 			close(call.done)
-		}()
+		})
+		if !started {
+			delete(l.calls, key)
+			l.mu.Unlock()
+			return nil, ErrClosed
+		}
 	}
 	l.mu.Unlock()
 	select {

@@ -16,10 +16,11 @@ import (
 type task interface {
 	plan(*planner)       // names the rows that it needs
 	decide(*sheet)       // decides on them; the answer stays in the task
-	fail(error)          // the step failed as a whole
+	fail(error)          // replaces the answer's error; nil before each decision
 	failed() error       // the answer's error, or nil
 	subject() string     // whose turn it takes in the queue
 	patient() bool       // waits for a place rather than being refused when the queue is full
+	replayable() bool    // deciding it twice does what deciding it once does
 	abandoned(*Governor) // it was decided, but the caller had left
 }
 
@@ -34,23 +35,20 @@ type lane struct {
 	mu     sync.Mutex
 	busy   bool
 	queues map[string]*queue // waiting tasks by subject
-	ring   []*queue          // subjects that wait, in the order of their turns
+	ring   ring              // subjects that wait, in the order of their turns
 	length int
-	spare  []*queue
-}
-
-// queue holds one subject's waiting tasks, oldest first.
-type queue struct {
-	subject string
-	waiting []*waiter
+	last   int // how many tasks the last shared transaction carried
 }
 
 // waiter is a task whose caller waits.
 type waiter struct {
-	task task
-	wake chan turn // receives exactly one turn, unless the waiter left the queue
-	cut  bool      // belongs to a transaction that is on its way
-	left bool      // the caller no longer waits; guarded by lane.mu
+	task       task
+	wake       chan turn // receives exactly one turn, unless the waiter left the queue
+	cut        bool      // belongs to a transaction that is on its way
+	left       bool      // the caller no longer waits; guarded by lane.mu
+	queue      *queue    // where it waits
+	since      time.Time // it began to wait
+	prev, next *waiter
 }
 
 type turn uint8
@@ -68,7 +66,8 @@ func (l *lane) run(ctx context.Context, t task) error {
 		return err
 	}
 	l.mu.Lock()
-	if !l.busy {
+	lead := !l.busy
+	if lead && l.last <= 1 {
 		l.busy = true
 		l.mu.Unlock()
 		batch := [1]task{t}
@@ -76,12 +75,17 @@ func (l *lane) run(ctx context.Context, t task) error {
 		l.handOver()
 		return nil
 	}
-	w := &waiter{task: t, wake: make(chan turn, 1)}
+	w := &waiter{task: t, wake: make(chan turn, 1), since: time.Now()}
 	if !l.enqueue(w) {
 		l.mu.Unlock()
 		return &Refusal{Reason: ReasonQueueFull, RetryAfter: retryUnavailable, Retryable: true}
 	}
+	l.busy = true
 	l.mu.Unlock()
+	if lead { // others were here a moment ago and are about to come back
+		l.lead(ctx, w)
+		return nil
+	}
 
 	select {
 	case turn := <-w.wake:
@@ -122,6 +126,7 @@ func (l *lane) lead(ctx context.Context, self *waiter) {
 	runtime.Gosched()
 	l.mu.Lock()
 	batch := l.cut(self)
+	l.last = len(batch)
 	l.mu.Unlock()
 	tasks := make([]task, len(batch))
 	for i, w := range batch {
@@ -151,7 +156,7 @@ func (l *lane) handOver() {
 		l.busy = false
 		return
 	}
-	l.ring[0].waiting[0].wake <- turnLead
+	l.ring.front().first.wake <- turnLead
 }
 
 // enqueue adds a waiter to its subject's queue. When the lane is full, a subject
@@ -159,104 +164,121 @@ func (l *lane) handOver() {
 func (l *lane) enqueue(w *waiter) bool {
 	subject := w.task.subject()
 	q := l.queues[subject]
-	if l.length >= l.g.options.QueueLimit && !w.task.patient() {
-		share := l.g.options.QueueLimit / (len(l.ring) + 1)
-		if l.length >= 2*l.g.options.QueueLimit || (q != nil && len(q.waiting) >= share) {
+	if most := l.g.options.QueueLimit; l.length >= most && !w.task.patient() {
+		if l.length >= 2*most || (q != nil && q.length >= most/(len(l.queues)+1)) {
 			return false
 		}
 	}
 	if q == nil {
-		if n := len(l.spare); n > 0 {
-			q, l.spare = l.spare[n-1], l.spare[:n-1]
-		} else {
-			q = &queue{}
-		}
-		q.subject = subject
+		q = &queue{subject: subject}
 		l.queues[subject] = q
-		l.ring = append(l.ring, q)
+		l.ring.push(q)
 	}
-	q.waiting = append(q.waiting, w)
+	q.push(w)
 	l.length++
 	return true
 }
 
 // remove takes a waiter that was not cut out of its queue.
 func (l *lane) remove(w *waiter) {
-	q := l.queues[w.task.subject()]
-	if q == nil {
-		return
-	}
-	if i := slices.Index(q.waiting, w); i >= 0 {
-		q.waiting = slices.Delete(q.waiting, i, i+1)
-		l.length--
-	}
-	if len(q.waiting) == 0 {
-		l.ring = slices.DeleteFunc(l.ring, func(o *queue) bool { return o == q })
-		l.drop(q)
+	q := w.queue
+	q.remove(w)
+	l.length--
+	if q.length == 0 {
+		l.ring.remove(q)
+		delete(l.queues, q.subject)
 	}
 }
 
-func (l *lane) drop(q *queue) {
-	delete(l.queues, q.subject)
-	if len(l.spare) < 64 && cap(q.waiting) <= 1024 {
-		clear(q.waiting[:cap(q.waiting)])
-		q.waiting = q.waiting[:0]
-		l.spare = append(l.spare, q)
-	}
-}
-
-// cut takes the next batch: self, then one task of each subject in turn.
+// cut takes the next batch: self, then one task of each subject in turn. Whose
+// turn is not reached is first in the next batch. Who has waited for longer than a
+// transaction may take is told so: the store is an outage, not a queue.
 func (l *lane) cut(self *waiter) []*waiter {
-	l.remove(self)
-	self.cut = true
-	batch := make([]*waiter, 1, min(l.length+1, l.g.options.BatchLimit))
-	batch[0] = self
-	for len(batch) < l.g.options.BatchLimit && len(l.ring) > 0 {
-		kept := l.ring[:0]
-		for i, q := range l.ring {
-			if len(batch) == l.g.options.BatchLimit {
-				kept = append(kept, l.ring[i:]...) // these are first in the next batch
-				break
-			}
-			w := q.waiting[0]
-			q.waiting[0] = nil
-			q.waiting = q.waiting[1:]
-			l.length--
+	most := l.g.options.BatchLimit
+	batch := make([]*waiter, 0, min(l.length, most))
+	patience := time.Now().Add(-l.g.options.StepTimeout)
+	for w := self; ; w = l.ring.front().first {
+		q := w.queue
+		l.remove(w)
+		if q.length > 0 {
+			l.ring.remove(q)
+			l.ring.push(q)
+		}
+		if w != self && w.since.Before(patience) {
+			w.task.fail(fmt.Errorf("%w: waited too long for a decision", ErrUnavailable))
+			w.wake <- turnDone
+		} else {
 			w.cut = true
 			batch = append(batch, w)
-			if len(q.waiting) > 0 {
-				kept = append(kept, q)
-			} else {
-				l.drop(q)
-			}
 		}
-		l.ring = kept
+		if l.length == 0 || len(batch) == most {
+			return batch
+		}
 	}
-	return batch
 }
 
 // transact brings the tasks through one transaction, or several when one of them
 // is to blame for a failure. Afterwards every task has its answer.
 func (l *lane) transact(ctx context.Context, tasks []task) {
-	deadline := time.Now().Add(l.g.options.StepTimeout)
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	ctx, cancel := l.g.stepContext(ctx)
 	defer cancel()
 	l.g.transact(ctx, tasks)
+}
+
+// stepContext bounds a transaction; a caller who leaves does not end it.
+func (g *Governor) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), g.options.StepTimeout)
 }
 
 // attempts is how often a transaction that provably did not commit is repeated.
 const attempts = 4
 
+// transact runs the tasks once more as a whole, in parts, or not at all, by what
+// the store says of the failure.
 func (g *Governor) transact(ctx context.Context, tasks []task) {
-	skip := false
+	err := g.carry(ctx, tasks, false)
+	if err == nil {
+		return
+	}
+	// Some task's commit was sent and its answer lost. What can be done twice is
+	// done again, once: it finds what the first time did, or does it.
+	var again []task
+	for _, t := range tasks {
+		if errors.Is(t.failed(), ErrUnknownOutcome) && t.replayable() {
+			again = append(again, t)
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	ctx, cancel := g.stepContext(ctx)
+	defer cancel()
+	_ = g.carry(ctx, again, false)
+	for _, t := range again {
+		if errors.Is(t.failed(), ErrUnavailable) {
+			t.fail(err) // of the first time nothing was learned
+		}
+	}
+}
+
+// carry gives every task its answer. The error, if any, wraps ErrUnknownOutcome and
+// is the answer of those whose commit may have happened.
+func (g *Governor) carry(ctx context.Context, tasks []task, skip bool) error {
 	for attempt := 1; ; attempt++ {
 		err := g.step(ctx, tasks, skip)
 		switch {
 		case err == nil:
-			return
-		case ctx.Err() != nil && !errors.Is(err, ErrUnknownOutcome):
+			return nil
+		case errors.Is(err, ErrUnknownOutcome):
+			for _, t := range tasks {
+				if t.failed() == nil { // a refusal stands: it changed nothing either way
+					t.fail(err)
+				}
+			}
+			return err
+		case ctx.Err() != nil:
 			failAll(tasks, ErrUnavailable)
-			return
+			return nil
 		case errors.Is(err, ErrRetry) && attempt < attempts:
 			continue
 		case errors.Is(err, ErrLockTimeout) && !skip:
@@ -264,14 +286,16 @@ func (g *Governor) transact(ctx context.Context, tasks []task) {
 			continue
 		case errors.Is(err, ErrPoison) && len(tasks) > 1:
 			half := len(tasks) / 2
-			g.transact(ctx, tasks[:half])
-			g.transact(ctx, tasks[half:])
-			return
+			first, second := g.carry(ctx, tasks[:half], skip), g.carry(ctx, tasks[half:], skip)
+			if first != nil {
+				return first
+			}
+			return second
 		case errors.Is(err, ErrPoison), errors.Is(err, ErrRetry), errors.Is(err, ErrLockTimeout):
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		failAll(tasks, err)
-		return
+		return nil
 	}
 }
 
@@ -282,10 +306,17 @@ func failAll(tasks []task, err error) {
 }
 
 // step runs the tasks in one transaction of the store.
-func (g *Governor) step(ctx context.Context, tasks []task, skip bool) error {
+func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (err error) {
 	plan := g.planOf(tasks, skip)
 	var broken error
-	err := g.store.Step(ctx, plan, func(loaded *Loaded) (changes *Changes) {
+	defer func() {
+		if r := recover(); r != nil {
+			// A lane must outlive an adapter that panics. Nothing says how far it came.
+			g.options.Logger.Error("governance: the store panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: the store panicked", ErrUnknownOutcome)
+		}
+	}()
+	err = g.store.Step(ctx, plan, func(loaded *Loaded) (changes *Changes) {
 		defer func() {
 			if r := recover(); r != nil {
 				// Nothing is written. The one to blame is found by splitting.
@@ -295,6 +326,7 @@ func (g *Governor) step(ctx context.Context, tasks []task, skip bool) error {
 		}()
 		s := newSheet(plan, loaded)
 		for _, t := range tasks {
+			t.fail(nil) // forget what an earlier attempt said
 			t.decide(s)
 		}
 		return s.finish()
@@ -351,6 +383,6 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
 		Batch: newBatchID(g.options.Now()), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
-		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, WithTerms: p.entries != nil, SkipLocked: skip,
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, NoTerms: p.entries == nil, SkipLocked: skip,
 	}
 }

@@ -14,25 +14,27 @@ import (
 // Concurrency: safe for concurrent use.
 type Permit struct {
 	g         *Governor
+	id        PermitID
+	at        int64 // µs, when admitted
 	owner     Nonce
 	terms     *terms
 	principal *keys.Principal
 
-	mu     sync.Mutex
-	record Record
-	slots  map[ConstraintID]uint64 // incarnations of slots that were lost and had again; zero: not had
+	mu    sync.Mutex
+	bound Bound
+	slots map[ConstraintID]uint64 // incarnations of slots that were lost and had again; zero: not had; replaced, never changed
 }
 
 func (g *Governor) permit(a *admission) *Permit {
-	p := &Permit{g: g, owner: a.owner, terms: a.terms, principal: a.request.Principal, record: a.record}
+	p := &Permit{g: g, id: a.record.ID, at: a.record.At, owner: a.owner, terms: a.terms, principal: a.request.Principal, bound: a.record.bound()}
 	if p.terms.incarnation != 0 {
-		g.slots.track(p, a.set)
+		g.slots.track(p)
 	}
 	return p
 }
 
 // ID returns the permit's id.
-func (p *Permit) ID() PermitID { return p.record.ID }
+func (p *Permit) ID() PermitID { return p.id }
 
 // Price returns the price row that was captured at admission. It must not be changed.
 func (p *Permit) Price() []byte { return p.terms.price }
@@ -44,7 +46,7 @@ func (p *Permit) Model() string { return p.terms.model }
 func (p *Permit) Bound() Bound {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.record.bound()
+	return p.bound
 }
 
 // Settle records how the attempt ended, exactly once. What is known and complete
@@ -62,18 +64,15 @@ func (p *Permit) Settle(ctx context.Context, o Outcome) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	task := &settlement{id: p.record.ID, owner: p.owner, terms: p.terms, slots: p.slots, outcome: o, team: p.terms.teamID}
-	p.mu.Unlock()
+	task := &settlement{id: p.id, owner: p.owner, terms: p.terms, slots: p.g.slots.forget(p), outcome: o, team: p.terms.teamID}
 	err := p.g.run(ctx, task)
-	if err == nil || errors.Is(err, ErrTerminal) || errors.Is(err, ErrConflict) {
-		p.g.slots.forget(p)
+	switch {
+	case errors.Is(err, ErrTerminal):
+		p.g.slots.abandon(ctx, task.slots)
+		return err
+	case err == nil, task.hopeless(err):
 		return err
 	}
-	if task.hopeless(err) {
-		return err
-	}
-	p.g.slots.forget(p)
 	p.g.backlog.add(&settlement{id: task.id, owner: task.owner, terms: task.terms, slots: task.slots, outcome: o, team: task.team})
 	return &SettleError{ID: task.id, Err: err}
 }
@@ -98,26 +97,18 @@ func (p *Permit) Raise(ctx context.Context, to Bound) error {
 	p.mu.Lock()
 	principal := p.principal
 	p.mu.Unlock()
-	for again := false; ; again = true {
-		task := &raising{id: p.ID(), owner: p.owner, terms: p.terms, set: p.g.sets.of(principal), principal: principal, to: to}
-		err := p.g.run(ctx, task)
-		if errors.Is(err, ErrStale) && !again {
-			if principal, err = p.g.reload.principal(ctx, p.g, principal); err != nil {
-				return err
-			}
-			continue
-		}
-		if err != nil {
+	return p.g.upToDate(ctx, principal, func(current *keys.Principal) error {
+		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: p.g.sets.of(current), principal: current, to: to}
+		if err := p.g.run(ctx, task); err != nil {
 			return err
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if task.record.Version > p.record.Version {
-			p.record = task.record
-		}
-		p.principal = principal
+		p.bound.Tokens = max(p.bound.Tokens, task.reached.Tokens)
+		p.bound.Cost = max(p.bound.Cost, task.reached.Cost)
+		p.principal = current
 		return nil
-	}
+	})
 }
 
 // Renew keeps the permit's concurrency slot for another 60 s. The Governor does
@@ -151,6 +142,7 @@ func (o *settlement) fail(err error)      { o.err = err }
 func (o *settlement) failed() error       { return o.err }
 func (o *settlement) subject() string     { return o.team }
 func (o *settlement) patient() bool       { return true }
+func (o *settlement) replayable() bool    { return true }
 func (o *settlement) abandoned(*Governor) {} // it was recorded, which is what was asked
 
 // hopeless reports whether trying again cannot help.
@@ -168,4 +160,5 @@ func (o *raising) fail(err error)      { o.err = err }
 func (o *raising) failed() error       { return o.err }
 func (o *raising) subject() string     { return o.terms.teamID }
 func (o *raising) patient() bool       { return false }
+func (o *raising) replayable() bool    { return true }
 func (o *raising) abandoned(*Governor) {} // the larger bound is settled with the permit

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/keys"
-	"github.com/tallystick-go/tallystick/ratelimit"
 )
 
 // raising makes an open permit's bound larger.
@@ -17,8 +16,8 @@ type raising struct {
 	principal *keys.Principal // whose limits they are
 	to        Bound
 
-	record Record
-	err    error
+	reached Bound // what is reserved now
+	err     error
 }
 
 // raise reserves the difference in the captured windows, under the limits in
@@ -29,7 +28,7 @@ type raising struct {
 func (s *sheet) raise(o *raising) {
 	i := s.permit(o.id)
 	if i < 0 {
-		o.err = ErrNotFound
+		o.err = s.absent(o.terms)
 		return
 	}
 	rec := &s.loaded.Permits[i]
@@ -49,12 +48,20 @@ func (s *sheet) raise(o *raising) {
 		Cost:   max(0, o.to.Cost-amount.MicroUSD(rec.Cost)),
 	}
 	if more.Tokens == 0 && more.Cost == 0 {
-		o.record = *rec
+		o.reached = rec.bound()
+		return
+	}
+	if rec.Flags&FlagFree != 0 && more.Cost > 0 {
+		o.err = invalid("bound.cost", "must be zero: the permit was admitted as explicitly free")
 		return
 	}
 	segments, err := decodeSegments(rec.Segments, len(o.terms.holds))
 	if err != nil {
 		o.err = err
+		return
+	}
+	if len(segments)+len(o.terms.holds) > maxSegmentsPerPermit {
+		o.err = invalid("bound", "was raised too often; raise it in larger steps")
 		return
 	}
 	var binding []Verdict
@@ -80,7 +87,11 @@ func (s *sheet) raise(o *raising) {
 		}
 	}
 	if len(binding) > 0 {
-		o.err = refuse(binding)
+		r := refuse(binding)
+		if r.Reason == ReasonQuota { // the next window is not one that this permit captured
+			r.Retryable, r.RetryAfter = false, 0
+		}
+		o.err = r
 		return
 	}
 	for j := range o.terms.holds {
@@ -109,9 +120,8 @@ func (s *sheet) raise(o *raising) {
 	rec.Tokens += int64(more.Tokens)
 	rec.Cost += int64(more.Cost)
 	rec.Segments = appendSegments(nil, segments)
-	rec.Version++
 	s.ended = append(s.ended, i)
-	o.record = *rec
+	o.reached = rec.bound()
 }
 
 // amount is what the raise asks of a constraint; requests and slots do not grow.
@@ -130,9 +140,5 @@ func (o *raising) limitOf(h *hold) *Constraint {
 			return c
 		}
 	}
-	c := &Constraint{ID: h.constraint, Kind: h.kind, Limit: 1<<63 - 1}
-	if h.kind.isRate() {
-		c.Limit = ratelimit.MaxPerMinute
-	}
-	return c
+	return &Constraint{ID: h.constraint, Kind: h.kind, Limit: 1<<63 - 1}
 }

@@ -1,43 +1,128 @@
 package governance
 
-// renewal keeps a Governor's concurrency slots of one constraint.
+import "github.com/tallystick-go/tallystick/keys"
+
+// renewal keeps the concurrency slots of one incarnation in one constraint.
 type renewal struct {
 	constraint  ConstraintID
 	incarnation uint64
-	next        uint64 // the incarnation under which lost slots are taken again
-	wanted      int64  // live permits of this Governor
-	limit       int64
-	team        string
+	group       *slotGroup
+	members     []*Permit // the live permits whose slots they are
 
-	held int64 // permits that have a slot now; fewer than wanted after a loss
-	lost bool  // the incarnation had expired; held counts slots of next
+	at   int64 // when, by the store's clock
+	lost bool  // the incarnation had expired
 	err  error
 }
 
-// renew extends all slots of the incarnation at once. After they expired, it
-// takes as many again as the limit allows: the other permits go on without.
+// renew extends all slots of the incarnation at once.
 //
 // Source: design "Quotas and budgets".
 func (s *sheet) renew(o *renewal) {
-	i, ok := s.position(o.constraint)
+	w, err := s.slotsOf(o.constraint)
+	if err != nil {
+		o.err = err
+		return
+	}
+	o.at = s.now
+	o.lost = !w.Slots.renew(o.incarnation, s.now)
+	w.dirty = w.dirty || !o.lost
+}
+
+// slotsOf returns the cell of a concurrency limit.
+func (s *sheet) slotsOf(id ConstraintID) (*cell, error) {
+	i, ok := s.position(id)
 	if !ok || !s.current[i].locked {
-		o.err = ErrUnavailable
+		return nil, ErrUnavailable
+	}
+	if s.current[i].Kind != KindConcurrency {
+		return nil, ErrCorrupt
+	}
+	return &s.current[i], nil
+}
+
+// regaining takes slots again for permits whose incarnation had expired: as many as
+// the limit in force allows. The other permits go on without.
+type regaining struct {
+	constraint  ConstraintID
+	incarnation uint64
+	wanted      int64
+	set         *constraintSet
+	principal   *keys.Principal // whose limits they are
+
+	at   int64
+	held int64
+	err  error
+}
+
+func (s *sheet) regain(o *regaining) {
+	o.held = 0
+	if o.err = s.fresh(o.principal); o.err != nil {
 		return
 	}
-	w := &s.current[i]
-	if w.Kind != KindConcurrency {
-		o.lost = true
+	w, err := s.slotsOf(o.constraint)
+	if err != nil {
+		o.err = err
 		return
 	}
-	if w.Slots.renew(o.incarnation, s.now) {
-		o.held, w.dirty = o.wanted, true
-		return
+	o.at = s.now
+	c := o.set.find(o.constraint)
+	if c == nil {
+		return // no limit any more, so no slots
 	}
-	o.lost = true
-	used, _ := w.Slots.used(s.now)
-	for ; o.held < o.wanted && used < o.limit; used++ {
-		w.Slots.acquire(o.next, s.now)
+	for used := w.Slots.used(s.now); o.held < o.wanted && used < c.Limit; used++ {
+		w.Slots.acquire(o.incarnation, s.now)
 		o.held++
 		w.dirty = true
 	}
 }
+
+// surrender gives back slots that have no permit any more.
+type surrender struct {
+	constraint  ConstraintID
+	incarnation uint64
+	count       int64
+	err         error
+}
+
+func (s *sheet) surrender(o *surrender) {
+	w, err := s.slotsOf(o.constraint)
+	if err != nil {
+		o.err = err
+		return
+	}
+	for range o.count {
+		w.dirty = w.Slots.release(o.incarnation) || w.dirty
+	}
+}
+
+// The keeper runs these in transactions of its own, so they never wait in a lane.
+
+func (o *renewal) plan(p *planner)     { p.constraints = append(p.constraints, o.constraint) }
+func (o *renewal) decide(s *sheet)     { s.renew(o) }
+func (o *renewal) fail(err error)      { o.err = err }
+func (o *renewal) failed() error       { return o.err }
+func (o *renewal) subject() string     { return "" }
+func (o *renewal) patient() bool       { return true }
+func (o *renewal) replayable() bool    { return true }
+func (o *renewal) abandoned(*Governor) {}
+
+func (o *regaining) plan(p *planner) {
+	p.constraints = append(p.constraints, o.constraint)
+	p.keys = append(p.keys, o.principal.KeyID)
+}
+func (o *regaining) decide(s *sheet)     { s.regain(o) }
+func (o *regaining) fail(err error)      { o.err = err }
+func (o *regaining) failed() error       { return o.err }
+func (o *regaining) subject() string     { return "" }
+func (o *regaining) patient() bool       { return true }
+func (o *regaining) replayable() bool    { return false } // it would take them twice
+func (o *regaining) abandoned(*Governor) {}
+
+func (o *surrender) plan(p *planner)     { p.constraints = append(p.constraints, o.constraint) }
+func (o *surrender) decide(s *sheet)     { s.surrender(o) }
+func (o *surrender) fail(err error)      { o.err = err }
+func (o *surrender) failed() error       { return o.err }
+func (o *surrender) subject() string     { return "" }
+func (o *surrender) patient() bool       { return true }
+func (o *surrender) replayable() bool    { return false } // it would take another permit's
+func (o *surrender) abandoned(*Governor) {}

@@ -37,14 +37,16 @@ type Request struct {
 	// Principal is who is calling, as keys.Store.Resolve returned it.
 	Principal *keys.Principal
 	// Model, Region and Guardrail are what routing selected on behalf of the
-	// principal. If an edit changed what they may be, the request is refused.
+	// principal. If an edit changed what they may be, the request is refused. A
+	// principal who may use only some models or regions needs one named here.
 	Model     string
 	Region    string
 	Guardrail string
 	// Bound is what the attempt may use at most.
 	Bound Bound
 	// Price is the encoded price row that Bound was computed from, captured on the
-	// permit for settlement. The Governor does not read it.
+	// permit for settlement. The Governor does not read it. Its bytes must not be
+	// changed once Admit was called.
 	Price []byte
 }
 
@@ -114,13 +116,14 @@ func (r *Request) fingerprint() Fingerprint {
 	return Fingerprint(sum[:16])
 }
 
-// permitted checks the selection against the principal's snapshot.
+// permitted checks the selection against the principal's snapshot. Who may use only
+// some models or regions may not leave open which one it is.
 func (r *Request) permitted() *Refusal {
 	p := r.Principal
-	if r.Model != "" && !p.AllowsModel(r.Model) {
+	if !p.AllowsModel(r.Model) {
 		return &Refusal{Reason: ReasonModel}
 	}
-	if r.Region != "" && !p.AllowsRegion(r.Region) {
+	if !p.AllowsRegion(r.Region) {
 		return &Refusal{Reason: ReasonRegion}
 	}
 	return nil

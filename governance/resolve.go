@@ -20,7 +20,7 @@ type resolution struct {
 func (s *sheet) resolve(o *resolution) {
 	i := s.permit(o.id)
 	if i < 0 {
-		o.err = ErrNotFound
+		o.err = s.absent(o.terms)
 		return
 	}
 	rec := &s.loaded.Permits[i]
@@ -82,7 +82,6 @@ func (s *sheet) correct(rec *Record, t *terms, evidence Outcome) error {
 	}
 	rec.Flags &^= FlagTokensUncertain | FlagCostUncertain
 	rec.State, rec.EndedAt = StateResolved, s.now
-	rec.Version++
 	return nil
 }
 

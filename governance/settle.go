@@ -24,7 +24,7 @@ type settlement struct {
 func (s *sheet) settle(o *settlement) {
 	i := s.permit(o.id)
 	if i < 0 {
-		o.err = ErrNotFound
+		o.err = s.absent(o.terms)
 		return
 	}
 	rec := &s.loaded.Permits[i]
@@ -98,7 +98,6 @@ func (s *sheet) end(rec *Record, t *terms, slots map[ConstraintID]uint64, state 
 		w.dirty = true
 	}
 	rec.State, rec.EndedAt = state, s.now
-	rec.Version++
 	return nil
 }
 

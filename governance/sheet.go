@@ -37,6 +37,7 @@ type cell struct {
 // sharedTerms are terms that several permits of a batch have in common.
 type sharedTerms struct {
 	set                      *constraintSet
+	incarnation              uint64
 	model, region, guardrail string
 	price                    []byte
 	free                     bool
@@ -72,22 +73,36 @@ func (s *sheet) enter(i int, c *Constraint) (*cell, error) {
 	if w.entered {
 		return w, nil
 	}
-	w.entered = true
+	if w.Kind != 0 && w.Kind != c.Kind {
+		return nil, fmt.Errorf("%w: constraint %s changed its kind", ErrCorrupt, c.ID)
+	}
 	window, err := c.windowAt(w.window, s.now)
 	if err != nil {
 		return nil, err
 	}
 	if window != w.window {
+		s.leave(w)
 		w.Cell, w.window, w.moved = Cell{}, window, true
 	}
-	w.Key, w.End = AccountKey{c.ID, window.Start}, window.End
-	if w.Kind == 0 {
-		w.Kind = c.Kind
-	}
-	if w.Kind != c.Kind {
-		return nil, fmt.Errorf("%w: constraint %s changed its kind", ErrCorrupt, c.ID)
-	}
+	w.Key, w.End, w.Kind, w.entered = AccountKey{c.ID, window.Start}, window.End, c.Kind, true
 	return w, nil
+}
+
+// leave keeps what this step has changed in a window that the clock is past: a
+// settlement may have come before the admission that enters the next one.
+func (s *sheet) leave(w *cell) {
+	if !w.dirty {
+		return
+	}
+	old := *w
+	w.dirty = false
+	for i := range s.older {
+		if s.older[i].Key == old.Key {
+			s.older[i] = old
+			return
+		}
+	}
+	s.older = append(s.older, old)
 }
 
 // windowAt returns the window that follows prev at the instant; prev is zero for
@@ -136,6 +151,17 @@ func (s *sheet) permit(id PermitID) int {
 	return i
 }
 
+// absent says why a permit with these terms was not loaded. Without its locks that
+// proves nothing: the transaction that admits it may still be on its way.
+func (s *sheet) absent(t *terms) error {
+	for i := range t.holds {
+		if j, ok := s.position(t.holds[i].constraint); !ok || !s.current[j].locked {
+			return ErrUnavailable
+		}
+	}
+	return ErrNotFound
+}
+
 func (s *sheet) definition(keyID string) *keys.Definition {
 	i, ok := slices.BinarySearch(s.plan.Keys, keyID)
 	if !ok {
@@ -166,7 +192,9 @@ func (s *sheet) finish() *Changes {
 	if len(s.ended) > 0 {
 		slices.Sort(s.ended)
 		for _, i := range slices.Compact(s.ended) {
-			ch.Permits = append(ch.Permits, s.loaded.Permits[i])
+			rec := s.loaded.Permits[i]
+			rec.Version++ // once, however often it changed in this step
+			ch.Permits = append(ch.Permits, rec)
 		}
 	}
 	return ch

@@ -3,17 +3,24 @@ package governance
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
+
+	"github.com/tallystick-go/tallystick/keys"
 )
 
-// slotKeeper keeps the concurrency slots of this Governor's live permits.
+// slotKeeper keeps the concurrency slots of this Governor's live permits: once per
+// constraint for all of them.
 type slotKeeper struct {
 	g *Governor
 
 	mu          sync.Mutex
 	incarnation uint64 // under which new permits take slots
+	spare       uint64 // under which they do when that one may have expired somewhere
+	sign        int64  // every slot of the incarnation was taken or renewed at this time (store's clock, µs) or later; never used: the end of time
 	groups      map[slotGroupKey]*slotGroup
+	owed        []*surrender // slots without a permit that could not be given back yet
 	started     bool
 }
 
@@ -23,65 +30,104 @@ type slotGroupKey struct {
 }
 
 type slotGroup struct {
-	limit   int64
-	team    string
+	sign    int64
 	permits map[*Permit]struct{}
 }
 
-func (k *slotKeeper) init(g *Governor) {
-	k.g, k.incarnation, k.groups = g, randomIncarnation(), map[slotGroupKey]*slotGroup{}
+// slotTicket says under which incarnation an admission takes slots.
+type slotTicket struct {
+	incarnation uint64
+	until       int64  // from this moment on, by the store's clock,
+	spare       uint64 // under this one
 }
 
-func (k *slotKeeper) current() uint64 {
+// at returns the incarnation at the moment. One that may have expired in any
+// constraint is never used again: its old permits would lend their names to
+// slots that they have lost.
+func (t *slotTicket) at(now int64) uint64 {
+	if now < t.until {
+		return t.incarnation
+	}
+	return t.spare
+}
+
+func (k *slotKeeper) init(g *Governor) {
+	k.g, k.groups = g, map[slotGroupKey]*slotGroup{}
+	k.use(randomIncarnation())
+}
+
+func (k *slotKeeper) ticket() slotTicket {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.incarnation
+	return slotTicket{incarnation: k.incarnation, until: min(k.sign, math.MaxInt64-slotLife.Microseconds()) + slotLife.Microseconds(), spare: k.spare}
 }
 
 // track remembers a permit that took slots, and starts the renewal.
-func (k *slotKeeper) track(p *Permit, set *constraintSet) {
+func (k *slotKeeper) track(p *Permit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if p.terms.incarnation == k.spare {
+		k.use(k.spare)
+	}
+	for i := range p.terms.holds {
+		if h := &p.terms.holds[i]; h.kind == KindConcurrency {
+			k.join(slotGroupKey{h.constraint, p.terms.incarnation}, p, p.at)
+		}
+	}
+	if !k.started {
+		k.started = k.g.spawn(k.loop)
+	}
+}
+
+// use makes an incarnation that has no permit yet the one of new permits.
+func (k *slotKeeper) use(incarnation uint64) {
+	k.incarnation, k.spare, k.sign = incarnation, randomIncarnation(), math.MaxInt64
+}
+
+func (k *slotKeeper) join(key slotGroupKey, p *Permit, sign int64) {
+	group := k.groups[key]
+	if group == nil {
+		group = &slotGroup{permits: map[*Permit]struct{}{}}
+		k.groups[key] = group
+	}
+	group.sign = max(group.sign, sign)
+	group.permits[p] = struct{}{}
+	if key.incarnation == k.incarnation {
+		k.sign = min(k.sign, sign)
+	}
+}
+
+// forget drops a permit that is about to end, and returns under which incarnations
+// it has slots, where those differ from the captured one.
+func (k *slotKeeper) forget(p *Permit) map[ConstraintID]uint64 {
+	if p.terms.incarnation == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := range p.terms.holds {
 		h := &p.terms.holds[i]
 		if h.kind != KindConcurrency {
 			continue
 		}
-		key := slotGroupKey{h.constraint, p.terms.incarnation}
-		group := k.groups[key]
-		if group == nil {
-			group = &slotGroup{team: p.terms.teamID, permits: map[*Permit]struct{}{}}
-			k.groups[key] = group
+		incarnation, moved := p.slots[h.constraint]
+		if !moved {
+			incarnation = p.terms.incarnation
 		}
-		if c := set.find(h.constraint); c != nil {
-			group.limit = c.Limit
-		}
-		group.permits[p] = struct{}{}
-	}
-	if !k.started && !k.g.isClosed() {
-		k.started = true
-		k.g.work.Add(1)
-		go k.loop()
-	}
-}
-
-// forget drops a permit that ended.
-func (k *slotKeeper) forget(p *Permit) {
-	if p.terms.incarnation == 0 {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for key, group := range k.groups {
-		delete(group.permits, p)
-		if len(group.permits) == 0 {
-			delete(k.groups, key)
+		key := slotGroupKey{h.constraint, incarnation}
+		if group := k.groups[key]; group != nil {
+			delete(group.permits, p)
+			if len(group.permits) == 0 {
+				delete(k.groups, key)
+			}
 		}
 	}
+	return p.slots
 }
 
 func (k *slotKeeper) loop() {
-	defer k.g.work.Done()
 	ticker := time.NewTicker(k.g.options.RenewEvery)
 	defer ticker.Stop()
 	for {
@@ -90,79 +136,168 @@ func (k *slotKeeper) loop() {
 			return
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), k.g.options.StepTimeout)
-		if err := k.renewAll(ctx, nil); err != nil && !errors.Is(err, ErrClosed) {
+		if err := k.renewAll(context.Background(), nil); err != nil {
 			k.g.options.Logger.Warn("governance: concurrency slots were not renewed", "error", err)
 		}
-		cancel()
 	}
 }
 
-// renewAll renews the groups of the terms, or of all permits when nil: once per
-// row for all its live permits.
+// renewAll renews the groups of the terms, or of all permits when nil.
 func (k *slotKeeper) renewAll(ctx context.Context, only *terms) error {
 	k.mu.Lock()
-	var due []*renewal
-	var teams []string
+	var due []task
 	for key, group := range k.groups {
 		if only != nil && !only.hasConstraint(key.constraint) {
 			continue
 		}
-		due = append(due, &renewal{
-			constraint: key.constraint, incarnation: key.incarnation, next: randomIncarnation(),
-			wanted: int64(len(group.permits)), limit: group.limit, team: group.team,
-		})
-		teams = append(teams, group.team)
+		o := &renewal{constraint: key.constraint, incarnation: key.incarnation, group: group, members: make([]*Permit, 0, len(group.permits))}
+		for p := range group.permits {
+			o.members = append(o.members, p)
+		}
+		due = append(due, o)
 	}
+	for _, o := range k.owed {
+		due = append(due, o)
+	}
+	k.owed = nil
 	k.mu.Unlock()
+	k.run(ctx, due)
 	var failed error
-	for i, o := range due {
-		if err := k.g.lane(teams[i]).run(ctx, o); err != nil {
+	for _, t := range due {
+		var err error
+		switch o := t.(type) {
+		case *surrender:
+			k.repay(o)
+		case *renewal:
+			if err = o.err; err == nil && o.lost {
+				err = k.moveOn(ctx, o)
+			}
+		}
+		if failed == nil {
 			failed = err
-			continue
-		}
-		if o.err != nil {
-			failed = o.err
-			continue
-		}
-		if o.lost {
-			k.moved(ctx, o)
 		}
 	}
+	k.signed(due)
 	return failed
 }
 
-// moved follows a loss: as many permits as got a slot again go on with it, the
-// others without.
-func (k *slotKeeper) moved(ctx context.Context, o *renewal) {
-	k.mu.Lock()
-	old := slotGroupKey{o.constraint, o.incarnation}
-	group := k.groups[old]
-	delete(k.groups, old)
-	if k.incarnation == o.incarnation {
-		k.incarnation = o.next
+// run brings tasks through as few transactions as their number allows.
+func (k *slotKeeper) run(ctx context.Context, tasks []task) {
+	for len(tasks) > 0 {
+		n := min(len(tasks), k.g.options.BatchLimit)
+		step, cancel := k.g.stepContext(ctx)
+		k.g.transact(step, tasks[:n])
+		cancel()
+		tasks = tasks[n:]
 	}
-	left := o.held
-	if group != nil {
-		kept := &slotGroup{limit: group.limit, team: group.team, permits: map[*Permit]struct{}{}}
-		for p := range group.permits {
-			incarnation := uint64(0)
-			if left > 0 {
-				left--
-				incarnation = o.next
-				kept.permits[p] = struct{}{}
-			}
-			p.setSlot(o.constraint, incarnation)
+}
+
+// signed notes what was renewed, and since when all slots are known to be alive.
+func (k *slotKeeper) signed(due []task) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range due {
+		if o, ok := t.(*renewal); ok && o.err == nil && !o.lost {
+			o.group.sign = max(o.group.sign, o.at)
 		}
-		if len(kept.permits) > 0 {
-			k.groups[slotGroupKey{o.constraint, o.next}] = kept
+	}
+	sign := int64(math.MaxInt64)
+	for key, group := range k.groups {
+		if key.incarnation == k.incarnation {
+			sign = min(sign, group.sign)
 		}
+	}
+	if sign != math.MaxInt64 {
+		k.sign = sign
+	}
+}
+
+// moveOn follows a loss: as many permits as get a slot again go on with it, the
+// others without.
+func (k *slotKeeper) moveOn(ctx context.Context, o *renewal) error {
+	regained, err := k.regain(ctx, o)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	if k.incarnation == o.incarnation {
+		k.use(k.spare)
+	}
+	left := regained.held
+	old := slotGroupKey{o.constraint, o.incarnation}
+	for _, p := range o.members {
+		if _, alive := o.group.permits[p]; !alive {
+			continue // it ended meanwhile
+		}
+		delete(o.group.permits, p)
+		incarnation := uint64(0)
+		if left > 0 {
+			left--
+			incarnation = regained.incarnation
+			k.join(slotGroupKey{o.constraint, incarnation}, p, regained.at)
+		}
+		p.setSlot(o.constraint, incarnation)
+	}
+	if len(o.group.permits) == 0 && k.groups[old] == o.group {
+		delete(k.groups, old)
 	}
 	k.mu.Unlock()
 	if left > 0 { // some permits ended meanwhile: their new slots have no owner
-		surplus := &surrender{constraint: o.constraint, incarnation: o.next, count: left, team: o.team}
-		_ = k.g.lane(o.team).run(ctx, surplus) // after a failure they expire by themselves
+		surplus := &surrender{constraint: o.constraint, incarnation: regained.incarnation, count: left}
+		k.run(ctx, []task{surplus})
+		k.repay(surplus)
 	}
+	return nil
+}
+
+// regain takes slots for the members again, under the limit in force. It asks with
+// the key of any member that still has one in force.
+func (k *slotKeeper) regain(ctx context.Context, o *renewal) (*regaining, error) {
+	again := &regaining{constraint: o.constraint, incarnation: randomIncarnation(), wanted: int64(len(o.members))}
+	gone := map[string]bool{}
+	for _, p := range o.members {
+		p.mu.Lock()
+		principal := p.principal
+		p.mu.Unlock()
+		if gone[principal.KeyID] {
+			continue
+		}
+		err := k.g.upToDate(ctx, principal, func(current *keys.Principal) error {
+			again.principal, again.set = current, k.g.sets.of(current)
+			k.run(ctx, []task{again})
+			return again.err
+		})
+		var refused *Refusal
+		if !errors.As(err, &refused) {
+			return again, err
+		}
+		gone[principal.KeyID] = true
+	}
+	again.held = 0
+	return again, nil // no key is left that may take slots
+}
+
+// abandon gives back what was had again for a permit that an operator ended: he
+// knew only of what it had captured.
+func (k *slotKeeper) abandon(ctx context.Context, slots map[ConstraintID]uint64) {
+	for id, incarnation := range slots {
+		if incarnation != 0 {
+			o := &surrender{constraint: id, incarnation: incarnation, count: 1}
+			k.run(ctx, []task{o})
+			k.repay(o)
+		}
+	}
+}
+
+// repay keeps a surrender that did not happen for the next renewal. After an
+// unknown outcome it is not repeated: it could take another permit's slot.
+func (k *slotKeeper) repay(o *surrender) {
+	if o.err == nil || errors.Is(o.err, ErrUnknownOutcome) || errors.Is(o.err, ErrCorrupt) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.owed = append(k.owed, o)
 }
 
 func (t *terms) hasConstraint(id ConstraintID) bool {
@@ -185,40 +320,3 @@ func (p *Permit) setSlot(id ConstraintID, incarnation uint64) {
 	moved[id] = incarnation
 	p.slots = moved
 }
-
-// surrender gives back slots that have no permit any more.
-type surrender struct {
-	constraint  ConstraintID
-	incarnation uint64
-	count       int64
-	team        string
-	err         error
-}
-
-func (o *surrender) plan(p *planner) { p.constraints = append(p.constraints, o.constraint) }
-func (o *surrender) decide(s *sheet) {
-	i, ok := s.position(o.constraint)
-	if !ok || !s.current[i].locked {
-		o.err = ErrUnavailable
-		return
-	}
-	w := &s.current[i]
-	for range o.count {
-		if w.Slots.release(o.incarnation) {
-			w.dirty = true
-		}
-	}
-}
-func (o *surrender) fail(err error)      { o.err = err }
-func (o *surrender) failed() error       { return o.err }
-func (o *surrender) subject() string     { return o.team }
-func (o *surrender) patient() bool       { return true }
-func (o *surrender) abandoned(*Governor) {}
-
-func (o *renewal) plan(p *planner)     { p.constraints = append(p.constraints, o.constraint) }
-func (o *renewal) decide(s *sheet)     { s.renew(o) }
-func (o *renewal) fail(err error)      { o.err = err }
-func (o *renewal) failed() error       { return o.err }
-func (o *renewal) subject() string     { return o.team }
-func (o *renewal) patient() bool       { return true }
-func (o *renewal) abandoned(*Governor) {}

@@ -1,6 +1,7 @@
 package governance
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"time"
@@ -28,18 +29,28 @@ type SlotHolder struct {
 // Clone returns a copy that shares no memory.
 func (s Slots) Clone() Slots { return Slots{Holders: slices.Clone(s.Holders)} }
 
-// used counts the slots that are taken at the instant, and says when the first
-// holder's will be free at the latest.
-func (s *Slots) used(now int64) (n, free int64) {
+// used counts the slots that are taken at the instant.
+func (s *Slots) used(now int64) (n int64) {
 	for _, h := range s.Holders {
 		if h.Expires > now {
 			n += h.Count
-			if free == 0 || h.Expires < free {
-				free = h.Expires
+		}
+	}
+	return n
+}
+
+// freeBy returns when at least n slots that are taken now are free at the latest.
+func (s *Slots) freeBy(now, n int64) int64 {
+	holders := slices.Clone(s.Holders)
+	slices.SortFunc(holders, func(a, b SlotHolder) int { return cmp.Compare(a.Expires, b.Expires) })
+	for _, h := range holders {
+		if h.Expires > now {
+			if n -= h.Count; n <= 0 {
+				return h.Expires
 			}
 		}
 	}
-	return n, free
+	return now
 }
 
 func (s *Slots) index(incarnation uint64) (int, bool) {

@@ -95,6 +95,7 @@ type audit struct {
 }
 
 func (s *sheet) audit(o *audit) {
+	o.difference = nil
 	i, ok := s.position(o.account.Constraint)
 	if !ok || !s.current[i].locked {
 		o.err = ErrUnavailable
