@@ -1,0 +1,548 @@
+package governance
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/quota"
+	"github.com/tallystick-go/tallystick/ratelimit"
+)
+
+// books is the naive model of what the stores hold: permits as plain values, and
+// every account added up from them anew each time it is asked for. It trusts the
+// pure cores (calendar, bucket) and nothing of this package.
+type books struct {
+	now     int64
+	horizon int64
+	permits map[PermitID]*paper
+	windows map[ConstraintID]quota.Window
+	frozen  map[AccountKey]bool
+	granted map[AccountKey]int64
+	buckets map[ConstraintID]*ratelimit.Bucket
+	slots   map[ConstraintID]map[uint64]share
+	current map[string]*keys.Principal // what is in force
+	taken   map[ConstraintID]bool      // rows that another transaction holds now
+}
+
+type share struct{ count, expires int64 }
+
+// paper is a permit of the model.
+type paper struct {
+	id          PermitID
+	owner       Nonce
+	asked       *asking // nil when the id was minted
+	principal   *keys.Principal
+	free        bool
+	tokens      int64
+	cost        int64
+	where       []place
+	incarnation uint64
+
+	state      State
+	outcome    Outcome
+	resolution Outcome
+	tokensOpen bool // uncertain
+	costOpen   bool
+}
+
+// asking is what a caller asked for.
+type asking struct {
+	key, model, region, guardrail, price string
+	bound                                Bound
+}
+
+type place struct {
+	id     ConstraintID
+	kind   Kind
+	window int64
+	pieces []piece
+}
+
+type piece struct {
+	seq    uint64
+	amount int64
+}
+
+func newBooks() *books {
+	return &books{
+		permits: map[PermitID]*paper{}, windows: map[ConstraintID]quota.Window{}, frozen: map[AccountKey]bool{}, granted: map[AccountKey]int64{},
+		buckets: map[ConstraintID]*ratelimit.Bucket{}, slots: map[ConstraintID]map[uint64]share{},
+		current: map[string]*keys.Principal{}, taken: map[ConstraintID]bool{},
+	}
+}
+
+// sum adds up an account from its permits.
+func (b *books) sum(key AccountKey, kind Kind) (a quota.Account) {
+	a.Granted, a.Frozen = b.granted[key], b.frozen[key]
+	for _, p := range b.permits {
+		for _, w := range p.where {
+			if w.id != key.Constraint || w.window != key.WindowStart {
+				continue
+			}
+			bound, said, found := p.tokens, p.outcome.Tokens, p.resolution.Tokens
+			if kind == KindMoney {
+				bound, said, found = p.cost, p.outcome.Cost, p.resolution.Cost
+			}
+			switch {
+			case p.state == StateOpen:
+				a.Reserved += bound
+			case p.state == StateCancelled:
+			case said.Certainty == Known:
+				a.Consumed += said.Value
+			case p.state == StateSettled:
+				a.Uncertain += bound
+				a.Observed += seen(said)
+			default:
+				a.Consumed += found.Value
+				a.Observed += seen(said)
+			}
+		}
+	}
+	return a
+}
+
+func seen(m Measure) int64 {
+	if m.Certainty == Impossible {
+		return 0
+	}
+	return m.Value
+}
+
+// answer is what the model expects of a call.
+type expected struct {
+	what    string // as nameOf says
+	changed bool
+	retry   int64 // µs, of a refusal that can be retried
+	binding int
+}
+
+func no(what string) expected { return expected{what: what} }
+
+// window returns where a constraint's clock is, without entering it.
+func (b *books) window(c *Constraint) quota.Window {
+	if c.Kind != KindTokenQuota && c.Kind != KindMoney {
+		return quota.Window{Start: 0, End: math.MaxInt64}
+	}
+	prev, used := b.windows[c.ID]
+	w, err := quota.Window{}, error(nil)
+	if used {
+		w, err = c.Calendar.Roll(prev, b.now)
+	} else {
+		w, err = c.Calendar.Window(b.now)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+func (b *books) bucket(id ConstraintID) *ratelimit.Bucket {
+	if b.buckets[id] == nil {
+		b.buckets[id] = new(ratelimit.Bucket)
+	}
+	return b.buckets[id]
+}
+
+func (b *books) inUse(id ConstraintID) (n int64) {
+	for _, s := range b.slots[id] {
+		if s.expires > b.now {
+			n += s.count
+		}
+	}
+	return n
+}
+
+func most(limit int64) ratelimit.Limit {
+	return ratelimit.Per(min(limit, ratelimit.MaxPerMinute))
+}
+
+// judge says why an amount does not fit, and how long to wait.
+func (b *books) judge(id ConstraintID, kind Kind, w quota.Window, limit, need int64) (Reason, int64) {
+	switch kind {
+	case KindRequestRate, KindTokenRate:
+		v, err := b.bucket(id).Peek(b.now, most(limit), need)
+		switch {
+		case err != nil:
+			panic(err)
+		case v.Never:
+			return ReasonNeverFits, 0
+		case !v.OK:
+			return ReasonRate, v.RetryAfter.Microseconds()
+		}
+	case KindConcurrency:
+		if need > limit {
+			return ReasonNeverFits, 0
+		}
+		over := b.inUse(id) + need - limit
+		if over <= 0 {
+			return 0, 0
+		}
+		list := slices.Collect(maps.Values(b.slots[id]))
+		slices.SortFunc(list, func(a, b share) int { return int(a.expires - b.expires) })
+		for _, s := range list {
+			if s.expires > b.now {
+				if over -= s.count; over <= 0 {
+					return ReasonConcurrency, s.expires - b.now
+				}
+			}
+		}
+	default:
+		a := b.sum(AccountKey{id, w.Start}, kind)
+		settled := a.Consumed + a.Uncertain + a.Granted
+		switch {
+		case a.Frozen:
+			return ReasonFrozen, 0
+		case need > limit:
+			return ReasonNeverFits, 0
+		case settled+a.Reserved+need <= limit:
+			return 0, 0
+		case settled+need <= limit:
+			return ReasonReserved, 1_000_000
+		case kind == KindMoney:
+			return ReasonMoney, 0
+		default:
+			return ReasonQuota, w.End - b.now
+		}
+	}
+	return 0, 0
+}
+
+// needs is what a bound asks of a constraint.
+func needs(kind Kind, bound Bound) int64 {
+	switch kind {
+	case KindTokenRate, KindTokenQuota:
+		return int64(bound.Tokens)
+	case KindMoney:
+		return int64(bound.Cost)
+	default:
+		return 1
+	}
+}
+
+// inForce compares a principal with what is in force.
+func (b *books) inForce(p *keys.Principal) string {
+	now, ok := b.current[p.KeyID]
+	switch {
+	case !ok || now.Key.RevokedAt != nil:
+		return "refused unauthenticated"
+	case now.Key.Revision != p.Key.Revision || now.Team.Revision != p.Team.Revision:
+		return "stale"
+	}
+	return ""
+}
+
+// verdict combines reasons as the table of refusals has it.
+func verdict(reasons []Reason, waits []int64) expected {
+	a := expected{what: "refused " + slices.Min(reasons).String(), binding: len(reasons)}
+	if slices.Min(reasons) >= ReasonQuota {
+		a.retry = slices.Max(waits)
+	}
+	return a
+}
+
+func (b *books) admit(o *admission, asked *asking) expected {
+	if !o.minted {
+		at := o.id.UnixMilli() * 1000
+		switch old := b.permits[o.id]; {
+		case at > b.now+5*60*1_000_000:
+			return no("invalid")
+		case at < b.now-30*24*3600*1_000_000 || at < b.horizon:
+			return no("pruned")
+		case old == nil:
+		case old.asked == nil || *old.asked != *asked:
+			return no("conflict")
+		case old.state == StateOpen:
+			return no("in flight")
+		default:
+			return no("terminal " + old.state.String())
+		}
+	}
+	p, bound := o.request.Principal, o.request.Bound
+	if what := b.inForce(p); what != "" {
+		return no(what)
+	}
+	var list []Constraint
+	for _, c := range constraintsOf(p).list {
+		if !bound.Free || c.Kind != KindMoney {
+			list = append(list, c)
+		}
+	}
+	var reasons []Reason
+	var waits []int64
+	for i := range list {
+		if b.taken[list[i].ID] {
+			return no("unavailable")
+		}
+		if r, wait := b.judge(list[i].ID, list[i].Kind, b.window(&list[i]), list[i].Limit, needs(list[i].Kind, bound)); r != 0 {
+			reasons, waits = append(reasons, r), append(waits, wait)
+		}
+	}
+	if len(reasons) > 0 {
+		return verdict(reasons, waits)
+	}
+	made := &paper{
+		owner: o.owner, asked: asked, principal: p, free: bound.Free,
+		tokens: int64(bound.Tokens), cost: int64(bound.Cost), state: StateOpen, incarnation: o.slot.incarnation,
+	}
+	if o.minted {
+		made.asked = nil
+	}
+	for i := range list {
+		c := &list[i]
+		w := b.window(c)
+		at := place{id: c.ID, kind: c.Kind, window: w.Start}
+		b.windows[c.ID] = w
+		switch c.Kind {
+		case KindRequestRate, KindTokenRate:
+			n := needs(c.Kind, bound)
+			seq, _, err := b.bucket(c.ID).Admit(b.now, most(c.Limit), n)
+			if err != nil {
+				panic(err)
+			}
+			at.pieces = []piece{{seq, n}}
+		case KindConcurrency:
+			b.take(c.ID, o.slot.incarnation)
+		}
+		made.where = append(made.where, at)
+	}
+	made.id = o.record.ID // minted: whatever it is
+	b.permits[made.id] = made
+	return expected{what: "ok", changed: true}
+}
+
+func (b *books) take(id ConstraintID, incarnation uint64) {
+	m := b.slots[id]
+	if m == nil {
+		m = map[uint64]share{}
+		b.slots[id] = m
+	}
+	maps.DeleteFunc(m, func(_ uint64, s share) bool { return s.expires <= b.now })
+	m[incarnation] = share{m[incarnation].count + 1, b.now + 60_000_000}
+}
+
+func (b *books) give(id ConstraintID, incarnation uint64) bool {
+	s, ok := b.slots[id][incarnation]
+	if !ok {
+		return false
+	}
+	if s.count--; s.count == 0 {
+		delete(b.slots[id], incarnation)
+	} else {
+		b.slots[id][incarnation] = s
+	}
+	return true
+}
+
+func (b *books) anyTaken(where []place, accountsOnly bool) bool {
+	return slices.ContainsFunc(where, func(w place) bool {
+		return b.taken[w.id] && (!accountsOnly || w.kind == KindTokenQuota || w.kind == KindMoney)
+	})
+}
+
+func (b *books) settle(o *settlement) expected {
+	p := b.permits[o.id]
+	outcome := o.outcome
+	outcome.Tokens.Value, outcome.Cost.Value = seen(outcome.Tokens), seen(outcome.Cost)
+	switch {
+	case p == nil:
+		return no("not found")
+	case p.owner != o.owner:
+		return no("conflict")
+	case p.state == StateResolved:
+		return no("terminal resolved")
+	case p.state != StateOpen && p.outcome == outcome:
+		return no("ok")
+	case p.state != StateOpen:
+		return no("conflict")
+	case b.anyTaken(p.where, false):
+		return no("unavailable")
+	}
+	b.end(p, outcome)
+	p.outcome = outcome
+	if p.state = StateSettled; outcome.Unsent {
+		p.state = StateCancelled
+	}
+	return expected{what: "ok", changed: true}
+}
+
+// end gives rates and slots back, and freezes.
+func (b *books) end(p *paper, o Outcome) {
+	if !o.Unsent {
+		p.tokensOpen = o.Tokens.Certainty != Known
+		p.costOpen = o.Cost.Certainty != Known && !p.free
+	}
+	for _, w := range p.where {
+		switch w.kind {
+		case KindRequestRate, KindTokenRate:
+			keep := int64(1)
+			if w.kind == KindTokenRate {
+				if keep = p.tokens; o.Tokens.Certainty == Known {
+					keep = o.Tokens.Value
+				}
+			}
+			if o.Unsent {
+				keep = 0
+			}
+			for _, part := range w.pieces {
+				stays := min(part.amount, keep)
+				keep -= stays
+				if _, err := b.bucket(w.id).Return(part.seq, part.amount, stays); err != nil {
+					panic(err)
+				}
+			}
+			if err := b.bucket(w.id).Overrun(b.now, keep); err != nil {
+				panic(err)
+			}
+		case KindTokenQuota:
+			if o.Tokens.Certainty == Impossible {
+				b.frozen[AccountKey{w.id, w.window}] = true
+			}
+		case KindMoney:
+			if o.Cost.Certainty == Impossible {
+				b.frozen[AccountKey{w.id, w.window}] = true
+			}
+		case KindConcurrency:
+			b.give(w.id, p.incarnation)
+		}
+	}
+}
+
+func (b *books) raise(o *raising) expected {
+	p := b.permits[o.id]
+	switch {
+	case p == nil:
+		return no("not found")
+	case p.owner != o.owner:
+		return no("conflict")
+	case p.state != StateOpen:
+		return no("terminal " + p.state.String())
+	}
+	if what := b.inForce(o.principal); what != "" {
+		return no(what)
+	}
+	more := Bound{Tokens: max(0, o.to.Tokens-amount.Tokens(p.tokens)), Cost: max(0, o.to.Cost-amount.MicroUSD(p.cost))}
+	switch {
+	case more == (Bound{}):
+		return no("ok")
+	case p.free && more.Cost > 0:
+		return no("invalid")
+	case b.anyTaken(p.where, false):
+		return no("unavailable")
+	}
+	limits := map[ConstraintID]int64{}
+	for _, c := range constraintsOf(o.principal).list {
+		limits[c.ID] = c.Limit
+	}
+	limitOf := func(id ConstraintID) int64 {
+		if limit, ok := limits[id]; ok {
+			return limit
+		}
+		return math.MaxInt64
+	}
+	grows := func(k Kind) int64 {
+		if k == KindRequestRate || k == KindConcurrency {
+			return 0
+		}
+		return needs(k, more)
+	}
+	var reasons []Reason
+	var waits []int64
+	for _, w := range p.where {
+		if n := grows(w.kind); n > 0 {
+			if r, wait := b.judge(w.id, w.kind, quota.Window{Start: w.window, End: b.now}, limitOf(w.id), n); r != 0 {
+				reasons, waits = append(reasons, r), append(waits, wait)
+			}
+		}
+	}
+	if len(reasons) > 0 {
+		a := verdict(reasons, waits)
+		if slices.Min(reasons) == ReasonQuota {
+			a.retry = 0
+		}
+		return a
+	}
+	for i := range p.where {
+		w := &p.where[i]
+		if n := grows(w.kind); n > 0 && w.kind == KindTokenRate {
+			seq, _, err := b.bucket(w.id).Raise(b.now, most(limitOf(w.id)), n)
+			if err != nil {
+				panic(err)
+			}
+			w.pieces = append(w.pieces, piece{seq, n})
+		}
+	}
+	p.tokens += int64(more.Tokens)
+	p.cost += int64(more.Cost)
+	return expected{what: "ok", changed: true}
+}
+
+func (b *books) resolve(o *resolution) expected {
+	p := b.permits[o.id]
+	switch {
+	case p == nil:
+		return no("not found")
+	case p.state == StateResolved && p.resolution == o.evidence:
+		return no("ok")
+	case p.state == StateResolved:
+		return no("conflict")
+	case p.state == StateOpen:
+		if b.anyTaken(p.where, false) {
+			return no("unavailable")
+		}
+		b.end(p, o.evidence)
+	case p.state == StateSettled && (p.tokensOpen || p.costOpen):
+		if b.anyTaken(p.where, true) {
+			return no("unavailable")
+		}
+	default:
+		return no("terminal " + p.state.String())
+	}
+	p.state, p.resolution, p.tokensOpen, p.costOpen = StateResolved, o.evidence, false, false
+	return expected{what: "ok", changed: true}
+}
+
+func (b *books) unfreeze(o *unfreezing, exists bool) expected {
+	switch {
+	case b.taken[o.account.Constraint]:
+		return no("unavailable")
+	case !exists:
+		return no("not found")
+	}
+	changed := b.frozen[o.account]
+	delete(b.frozen, o.account)
+	return expected{what: "ok", changed: changed}
+}
+
+func (b *books) renew(o *renewal) expected {
+	switch s, ok := b.slots[o.constraint][o.incarnation]; {
+	case b.taken[o.constraint]:
+		return no("unavailable")
+	case !ok || s.expires <= b.now:
+		return no("lost")
+	default:
+		s.expires = b.now + 60_000_000
+		b.slots[o.constraint][o.incarnation] = s
+		return expected{what: "ok", changed: true}
+	}
+}
+
+func (b *books) regain(o *regaining) (expected, int64) {
+	if what := b.inForce(o.principal); what != "" {
+		return no(what), 0
+	}
+	if b.taken[o.constraint] {
+		return no("unavailable"), 0
+	}
+	c := o.set.find(o.constraint)
+	if c == nil {
+		return no("ok"), 0
+	}
+	held := max(0, min(o.wanted, c.Limit-b.inUse(o.constraint)))
+	for range held {
+		b.take(o.constraint, o.incarnation)
+	}
+	return expected{what: "ok", changed: held > 0}, held
+}
