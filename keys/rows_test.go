@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -85,6 +86,8 @@ func TestCorruptRowsRefuse(t *testing.T) {
 		require.NoError(t, err)
 		_, err = keys.Authenticate(token.Hash(), secret, got, team, noon)
 		assert.ErrorIs(t, err, keys.ErrExpired, "an expiry of %d", expiry)
+		_, err = json.Marshal(got)
+		assert.NoError(t, err, "one bad row must not take the listing down")
 
 		var none *int64
 		var d keys.DefinitionRow

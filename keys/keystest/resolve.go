@@ -138,6 +138,9 @@ func resolveRights(k *kit) {
 	k.truth(p.AllowsRegion("eu") && !p.AllowsRegion("us"), "the team's regions bind a key that names none")
 	n, ok := p.DefaultMaxTokens()
 	k.truth(ok && n == 10, "the team's default serves a key without one")
+	own := must(k.s.CreateKey(k.ctx, keys.CreateKey{TeamID: "red", DefaultMaxTokens: ptr[int64](3)}))(k)
+	n, ok = k.resolve(own.Token).DefaultMaxTokens()
+	k.truth(ok && n == 3, "the key's own default comes first")
 }
 
 func reloadEdits(k *kit) {

@@ -102,7 +102,7 @@ func rotatePrincipal(k *kit) {
 
 func rotateReplay(k *kit) {
 	made := k.one()
-	ask := keys.RotateKey{ID: "k", RotationID: "r", IfRevision: made.Key.Revision, Grace: time.Hour}
+	ask := keys.RotateKey{ID: "k", RotationID: "r", IfRevision: made.Key.Revision, Grace: time.Hour + time.Nanosecond}
 	first := must(k.s.RotateKey(k.ctx, ask))(k)
 	again := must(k.s.RotateKey(k.ctx, ask))(k)
 	k.truth(again.Replayed && again.Token.IsZero(), "a replay says so and shows no plaintext")
