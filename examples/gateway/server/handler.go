@@ -12,6 +12,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
 	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
+	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -64,7 +65,11 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.Config.Timeouts.Storage.Duration)
 	defer cancel()
-	if _, err := s.Storage.Keys.Teams(ctx, keys.ListTeams{Limit: 1}); err != nil {
+	_, err := s.Storage.Keys.Keys(ctx, keys.ListKeys{Limit: 1})
+	if err == nil {
+		_, err = s.Governor.FrozenAccounts(ctx, governance.AccountKey{}, 1)
+	}
+	if err != nil {
 		wire.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "storage does not answer"})
 		return
 	}
