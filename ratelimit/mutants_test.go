@@ -124,7 +124,7 @@ func compileMutant(t *testing.T, goTool string, m mutant) string {
 	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(goTool, "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command(goTool, "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlayFile, "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not compile: %v\n%s", err, out)
 	}
 	return binary
