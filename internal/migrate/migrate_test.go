@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -128,4 +129,11 @@ func TestScript(t *testing.T) {
 	require.Contains(t, out[0].Up, `INSERT INTO "s".tallystick_migrations (package, version, name, checksum) VALUES ('x', 1, 'a', '`+set.Steps[0].Checksum)
 	require.Contains(t, out[0].Down, `DELETE FROM "s".tallystick_migrations WHERE package = 'x' AND version = 1`)
 	require.NotContains(t, out[0].Up+out[0].Down, Placeholder)
+
+	exported, err := Export(out)
+	require.NoError(t, err)
+	require.NoError(t, fstest.TestFS(exported, "x/001_a.up.sql", "x/001_a.down.sql"))
+	body, err := fs.ReadFile(exported, "x/001_a.up.sql")
+	require.NoError(t, err)
+	require.Equal(t, out[0].Up, string(body))
 }

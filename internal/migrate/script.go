@@ -1,7 +1,10 @@
 package migrate
 
 import (
+	"archive/zip"
+	"bytes"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -37,4 +40,29 @@ func Script(ddl string, splice func(string) string, sets ...Set) []File {
 		}
 	}
 	return out
+}
+
+// Export gives the files of a Script as a file system, keyspg/001_start.up.sql and so on, for tools
+// that read migrations from one. They are complete: nothing is left to splice, and each records itself.
+func Export(files []File) (fs.FS, error) {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b) // the standard library's one file system in memory that does not link testing
+	for _, f := range files {
+		for direction, body := range map[string]string{"up": f.Up, "down": f.Down} {
+			if body == "" {
+				continue
+			}
+			out, err := w.Create(fmt.Sprintf("%s/%03d_%s.%s.sql", f.Package, f.Version, f.Name, direction))
+			if err != nil {
+				return nil, err
+			}
+			if _, err := out.Write([]byte(body)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
 }
