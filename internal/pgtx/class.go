@@ -20,7 +20,7 @@ type Class int
 const (
 	OK              Class = iota + 1
 	Unavailable           // no connection, or it was lost before COMMIT was sent: not committed
-	Retryable             // 40001, 40P01: run the transaction again
+	Retryable             // 40001, 40P01, or a plan outdated by a migration: run the transaction again
 	LockTimeout           // 55P03
 	Canceled              // 57014 (statement timeout or cancel), or the caller's context ended before COMMIT
 	UnknownOutcome        // COMMIT was sent and its answer proves nothing
@@ -109,6 +109,10 @@ func ClassifyAt(p Phase, err error) Class {
 		return UnknownOutcome
 	case lost, strings.HasPrefix(pg.Code, "53"):
 		return Unavailable
+	}
+	// A statement prepared before a migration changed its table; pgx forgets it, and the next run prepares it anew.
+	if pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery" {
+		return Retryable
 	}
 	return classOfCode(pg.Code)
 }

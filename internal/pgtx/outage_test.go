@@ -99,6 +99,66 @@ func TestLostConnectionBeforeCommitIsNotCommitted(t *testing.T) {
 	require.NoError(t, pgtx.Run(ctx, pool, pgtx.Options{}, func(context.Context, *pgtx.Tx) error { return nil }))
 }
 
+// A peer that is cut off sends nothing, not even a refusal: no call may wait for ever.
+func TestSilenceIsBounded(t *testing.T) {
+	s := pgtest.Own(t)
+	ctx := bounded(t)
+	pool := pgtest.Connect(t, s.DSN(), nil)
+	short := pgtx.Options{Statement: 50 * time.Millisecond, Answer: 50 * time.Millisecond, Commit: 50 * time.Millisecond}
+	txs := map[string]*pgtx.Tx{}
+	for _, name := range []string{"exec", "send", "query", "commit"} {
+		tx, err := pgtx.Begin(ctx, pool, pgtx.Options{}, nil)
+		require.NoError(t, err)
+		txs[name] = tx
+	}
+	require.NoError(t, pool.Ping(ctx))
+	require.NoError(t, s.Pause(ctx))
+	defer func() { require.NoError(t, s.Resume(ctx)) }()
+	_, err := pgtx.Begin(ctx, pool, short, nil)
+	require.Equal(t, pgtx.Unavailable, pgtx.Classify(err), "%v", err)
+	for name, tx := range txs {
+		tx.Shorten(short)
+		var err error
+		switch name {
+		case "exec":
+			_, err = tx.Exec(ctx, "select 1")
+		case "send":
+			b := &pgx.Batch{}
+			b.Queue("select 1")
+			err = tx.Send(ctx, b)
+		case "query":
+			var n int
+			err = pgtx.Scrub(tx.QueryRow(ctx, "select 1").Scan(&n))
+		case "commit":
+			err = tx.Commit(ctx, nil)
+		}
+		want := map[string]pgtx.Class{"exec": pgtx.Unavailable, "send": pgtx.Unavailable, "query": pgtx.Canceled, "commit": pgtx.UnknownOutcome}[name]
+		require.Equal(t, want, pgtx.Classify(err), "%s: %v", name, err)
+		tx.Rollback()
+	}
+}
+
+func TestPlanOutdatedByAMigration(t *testing.T) {
+	ctx, db, s := setUp(t, oneTable+"; insert into {{schema}}.t (id) values (1)")
+	single := db.Connect(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	read := func() error {
+		return pgtx.Run(ctx, single, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+			rows, err := tx.Query(ctx, s.Splice("select * from {{schema}}.t"))
+			if err != nil {
+				return err
+			}
+			rows.Close()
+			return rows.Err()
+		})
+	}
+	require.NoError(t, read())
+	_, err := db.Pool.Exec(ctx, s.Splice("alter table {{schema}}.t add column later text"))
+	require.NoError(t, err)
+	err = read()
+	require.Equal(t, pgtx.Retryable, pgtx.Classify(err), "%v", err)
+	require.NoError(t, read())
+}
+
 func TestStalledHolderIsEndedByTheServer(t *testing.T) {
 	ctx, db, s := setUp(t, oneTable+"; insert into {{schema}}.t (id) values (1)")
 	tx, err := pgtx.Begin(ctx, db.Pool, pgtx.Options{Idle: 50 * time.Millisecond}, nil)

@@ -17,6 +17,7 @@ type Options struct {
 	Statement time.Duration // statement_timeout, default 10 s
 	Lock      time.Duration // lock_timeout, default 3 s
 	Commit    time.Duration // how long to wait for the answer to COMMIT, default 10 s
+	Answer    time.Duration // how much longer than Statement to wait for any other answer, default 5 s: a dead peer sends none
 	ReadOnly  bool          // READ ONLY
 	Snapshot  bool          // REPEATABLE READ instead of READ COMMITTED
 }
@@ -31,6 +32,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Statement, 10*time.Second)
 	def(&o.Lock, 3*time.Second)
 	def(&o.Commit, 10*time.Second)
+	def(&o.Answer, 5*time.Second)
 	return o
 }
 
@@ -60,9 +62,10 @@ func (o Options) begin() string {
 // scrubbed; Rows and Row hand out raw errors until the transaction's end, so Run's
 // callback and every adapter pass them through Scrub.
 type Tx struct {
-	pool *pgxpool.Pool
-	conn *pgxpool.Conn
-	opt  Options
+	pool  *pgxpool.Pool
+	conn  *pgxpool.Conn
+	opt   Options
+	bound []context.CancelFunc // of queries whose rows may still be read
 }
 
 // Begin opens a transaction in one round trip, on a primary only: BEGIN, the local timeouts (so that a stalled
@@ -70,9 +73,11 @@ type Tx struct {
 // On an error nothing is open.
 func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) (*Tx, error) {
 	o = o.withDefaults()
-	conn, err := pool.Acquire(ctx)
+	within, cancel := o.within(ctx)
+	defer cancel()
+	conn, err := pool.Acquire(within)
 	if err != nil {
-		return nil, ScrubConnect(err)
+		return nil, overdue(ctx, ScrubConnect(err))
 	}
 	t := &Tx{pool: pool, conn: conn, opt: o}
 	b := &pgx.Batch{}
@@ -91,35 +96,60 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) 
 	if lead != nil {
 		b.QueuedQueries = append(b.QueuedQueries, lead.QueuedQueries...)
 	}
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+	if err := conn.SendBatch(within, b).Close(); err != nil {
 		t.end(err)
-		return nil, Scrub(err)
+		return nil, overdue(ctx, Scrub(err))
 	}
 	return t, nil
+}
+
+// within bounds the wait for an answer. The server's own timeouts come first where there still is a server.
+func (o Options) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, o.Statement+o.Answer)
+}
+
+// overdue tells our own bound from the caller's: a server that does not answer is unavailable.
+func overdue(caller context.Context, err error) error {
+	var own *Error
+	if errors.As(err, &own) && own.Class == Canceled && own.Code == "" && caller.Err() == nil {
+		return &Error{Class: Unavailable}
+	}
+	return err
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
 
 // Exec runs one statement.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	tag, err := t.conn.Exec(ctx, sql, args...)
-	return tag, Scrub(err)
+	within, cancel := t.opt.within(ctx)
+	defer cancel()
+	tag, err := t.conn.Exec(within, sql, args...)
+	return tag, overdue(ctx, Scrub(err))
 }
 
 // Query runs one query. Pass rows.Err() through Scrub.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	rows, err := t.conn.Query(ctx, sql, args...)
-	return rows, Scrub(err)
+	rows, err := t.conn.Query(t.untilEnd(ctx), sql, args...)
+	return rows, overdue(ctx, Scrub(err))
 }
 
 // QueryRow runs one query for one row. Pass Scan's error through Scrub; it is pgx.ErrNoRows where there is none.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return t.conn.QueryRow(ctx, sql, args...)
+	return t.conn.QueryRow(t.untilEnd(ctx), sql, args...)
+}
+
+// untilEnd is within for answers that are read after the call: the transaction's end cancels it.
+func (t *Tx) untilEnd(ctx context.Context) context.Context {
+	within, cancel := t.opt.within(ctx)
+	t.bound = append(t.bound, cancel)
+	return within
 }
 
 // Send runs a batch inside the transaction in one round trip, its callbacks included.
 func (t *Tx) Send(ctx context.Context, b *pgx.Batch) error {
-	return Scrub(t.conn.SendBatch(ctx, b).Close())
+	within, cancel := t.opt.within(ctx)
+	defer cancel()
+	return overdue(ctx, Scrub(t.conn.SendBatch(within, b).Close()))
 }
 
 // Conn is the connection, for what Tx does not offer (CopyFrom, the caller's own prepared
@@ -186,6 +216,11 @@ func (t *Tx) end(err error) {
 	conn := t.conn
 	t.conn = nil
 	defer conn.Release()
+	defer func() {
+		for _, cancel := range t.bound {
+			cancel()
+		}
+	}()
 	if err == nil || conn.Conn().IsClosed() {
 		return
 	}
