@@ -73,6 +73,9 @@ func (f *File) open(ctx context.Context, path string, o Options) error {
 			return err
 		}
 	}
+	if err := probe(ctx, path, o.Serve); err != nil {
+		return err
+	}
 	f.handle, err = sql.Open("sqlite", dsn(path))
 	if err != nil {
 		return ErrFile
@@ -84,6 +87,30 @@ func (f *File) open(ctx context.Context, path string, o Options) error {
 		}
 	}
 	return f.Check(ctx)
+}
+
+// marker is a table that every file of ours has.
+const marker = "tallystick_migrations"
+
+// probe looks at a file without the right to change it: to open it in earnest is to
+// choose its journal, and that must not happen to somebody else's database.
+func probe(ctx context.Context, path string, serve bool) error {
+	handle, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro"}).String())
+	if err != nil {
+		return ErrFile
+	}
+	defer handle.Close()
+	var tables, ours int64
+	err = handle.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = ?) FROM sqlite_schema", marker).Scan(&tables, &ours)
+	switch {
+	case err != nil:
+		return nil // whatever is wrong with it, Migrate and Check say it better
+	case tables > 0 && ours == 0:
+		return fmt.Errorf("%w: it holds another program's tables: give the gateway a file of its own", governancesqlite.ErrForeign)
+	case tables == 0 && !serve:
+		return fmt.Errorf("%w: it is empty: start a gateway on it once", governancesqlite.ErrOlder)
+	}
+	return nil
 }
 
 // dsn has every setting that the adapter insists on.

@@ -1,0 +1,90 @@
+package storage_test
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/governance/governancesqlite"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestServeAndLookAtTheSameTime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a folder #1", "gateway.db")
+	_, err := storage.Open(t.Context(), path, storage.Options{})
+	require.ErrorIs(t, err, storage.ErrFile, "only a gateway makes files")
+	served, err := storage.Open(t.Context(), path, storage.Options{Serve: true})
+	require.NoError(t, err)
+	if runtime.GOOS != "windows" {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+		_, err = storage.Open(t.Context(), path, storage.Options{Serve: true})
+		require.ErrorIs(t, err, storage.ErrServed)
+	}
+	tool, err := storage.Open(t.Context(), path, storage.Options{})
+	require.NoError(t, err)
+	_, err = tool.Keys.CreateTeam(t.Context(), keys.CreateTeam{ID: "acme"})
+	require.NoError(t, err)
+	_, err = served.Keys.Team(t.Context(), "acme")
+	require.NoError(t, err)
+	require.NoError(t, tool.Close())
+	require.NoError(t, served.Close())
+	again, err := storage.Open(t.Context(), path, storage.Options{Serve: true})
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
+func TestFilesThatCannotBeUsed(t *testing.T) {
+	folder := t.TempDir()
+	good := filepath.Join(folder, "good.db")
+	f, err := storage.Open(t.Context(), good, storage.Options{Serve: true})
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+
+	text := filepath.Join(folder, "text.db")
+	require.NoError(t, os.WriteFile(text, []byte("this is no database, but it is long enough to be looked at as one"), 0o600))
+	foreign := filepath.Join(folder, "foreign.db")
+	db, err := sql.Open("sqlite", foreign)
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "create table keys_teams (id text); create table teams (id text); create table keys (id text)")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	empty := filepath.Join(folder, "empty.db")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	exposed := filepath.Join(folder, "exposed.db")
+	ours, err := os.ReadFile(good)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(exposed, ours, 0o600))
+	require.NoError(t, os.Chmod(exposed, 0o666))
+
+	for name, c := range map[string]struct {
+		path  string
+		serve bool
+		is    error
+	}{
+		"no database":            {text, true, governancesqlite.ErrNotSQLite},
+		"no database, as a tool": {text, false, governancesqlite.ErrNotSQLite},
+		"older":                  {empty, false, governancesqlite.ErrOlder},
+		"open to everybody":      {exposed, true, governancesqlite.ErrExposed},
+		"a folder":               {folder, true, storage.ErrFile},
+		"somebody else's":        {foreign, true, governancesqlite.ErrForeign},
+		"somebody else's, again": {foreign, false, governancesqlite.ErrForeign},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, _ := os.ReadFile(c.path)
+			_, err := storage.Open(t.Context(), c.path, storage.Options{Serve: c.serve})
+			require.ErrorIs(t, err, c.is)
+			after, _ := os.ReadFile(c.path)
+			require.Equal(t, before, after, "nothing changed")
+		})
+	}
+}
