@@ -9,6 +9,8 @@ import (
 // Principal is who a presented token belongs to: key and team in one snapshot at
 // the store's time. It is a value to read, never to edit. Only the three
 // identifiers are ever serialized; revision, snapshot and secret stay inside.
+//
+// Source: ADR-046 "Shared identity".
 type Principal struct {
 	KeyID  string `json:"key_id"`
 	TeamID string `json:"team_id"`

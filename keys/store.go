@@ -13,7 +13,11 @@ import "context"
 // Errors: besides those named, every method returns ErrUnavailable when the store
 // cannot answer, together with the context's error when that was the reason, and
 // *FieldError before anything is read or written. An edit whose commit was not
-// answered is ErrUnconfirmed: it may be in force; repeat it or read the row.
+// answered is ErrUnconfirmed: it may be in force; repeat it or read the row. Where
+// only the waiting failed, the result comes with ErrUnconfirmed, so that a token
+// shown once is not lost.
+//
+// Source: ADR-046 "Shared identity"; design "Keys".
 type Store interface {
 	Admin
 	Resolver
@@ -133,6 +137,9 @@ func (l ListKeys) Prepare() (ListKeys, error) {
 // Page makes a page of rows read in order, one more than l.Limit where there are
 // more.
 func (l ListTeams) Page(rows []Team) TeamPage {
+	if rows == nil {
+		rows = []Team{} // [] in JSON, not null
+	}
 	if len(rows) <= l.Limit {
 		return TeamPage{Teams: rows}
 	}
@@ -142,6 +149,9 @@ func (l ListTeams) Page(rows []Team) TeamPage {
 // Page makes a page of rows read in order, one more than l.Limit where there are
 // more.
 func (l ListKeys) Page(rows []Key) KeyPage {
+	if rows == nil {
+		rows = []Key{} // [] in JSON, not null
+	}
 	if len(rows) <= l.Limit {
 		return KeyPage{Keys: rows}
 	}
