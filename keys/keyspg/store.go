@@ -5,6 +5,9 @@
 // each admission that may have read the old row has ended, so that "revoked" is
 // true for the whole fleet when RevokeKey says so. The caller opens and owns the
 // pool; no session state is used, so a pooler in transaction mode may sit between.
+//
+// After a bulk load run ANALYZE, or let autovacuum do it: a connection keeps the plan
+// that it made while the tables were a page or two.
 package keyspg
 
 import (
