@@ -174,7 +174,10 @@ func TestShutdownDrains(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.stop() }()
 	require.Eventually(t, func() bool { // it no longer listens
-		_, err := http.Get("http://" + w.server.Address() + "/healthz")
+		resp, err := w.client.Get("http://" + w.server.Address() + "/healthz")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
 		return err != nil
 	}, waitFor, tick)
 	select {

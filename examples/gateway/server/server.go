@@ -178,8 +178,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// Drain stops to listen, lets requests in flight end, and waits until each of
-// their attempts is settled. What takes longer than the configuration allows is cut.
+// Drain stops to listen, to clients first, lets requests in flight end, and waits
+// until each of their attempts is settled. What takes longer than the configuration
+// allows is cut.
 //
 // Errors: the context's, when something was cut.
 func (s *Server) Drain(ctx context.Context) error {
