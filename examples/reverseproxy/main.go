@@ -49,51 +49,53 @@ func run(ctx context.Context, listen, upstream, file, providerKey string) error 
 		return fmt.Errorf("-upstream: %w", err)
 	}
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-
-	// From here on: what governs it.
-	handle, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)")
+	handler, end, err := govern(ctx, proxy, file, providerKey)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = handle.Close() }()
-	st := governancesqlite.Open(handle, nil)
-	defer func() { _ = st.Close() }()
-	if err := st.Migrate(ctx); err != nil {
+	server := &http.Server{Addr: listen, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	drained := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		drained <- errors.Join(server.Shutdown(grace), end(grace))
+	}()
+	fmt.Fprintf(os.Stderr, "listening on http://%s for %s\n", listen, upstream)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
+	}
+	return <-drained
+}
+
+// govern is all that the proxy gains: it says who calls, reserves before every
+// attempt, and settles by what came back. end records what is still under way.
+func govern(ctx context.Context, proxy *httputil.ReverseProxy, file, providerKey string) (handler http.Handler, end func(context.Context) error, err error) {
+	handle, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)")
+	if err != nil {
+		return nil, nil, err
+	}
+	st := governancesqlite.Open(handle, nil)
+	if err := st.Migrate(ctx); err != nil {
+		return nil, nil, err
 	}
 	gov, err := governance.New(st, nil)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	prices, err := pricing.Bundled()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	transport := &httpgov.Transport{Governor: gov, Prices: prices, Credentials: func(r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+providerKey)
 		return nil
 	}}
 	proxy.Transport = transport
-	handler := httpgov.Middleware(proxy, st.Keys, nil)
-	if err := firstKey(ctx, st.Keys); err != nil {
-		return err
+	end = func(ctx context.Context) error {
+		return errors.Join(transport.Shutdown(ctx), gov.Close(ctx), st.Close(), handle.Close())
 	}
-	// That was all.
-
-	server := &http.Server{Addr: listen, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		<-ctx.Done()
-		grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = server.Shutdown(grace)
-	}()
-	fmt.Fprintf(os.Stderr, "listening on http://%s for %s\n", listen, upstream)
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return errors.Join(transport.Shutdown(grace), gov.Close(grace))
+	return httpgov.Middleware(proxy, st.Keys, nil), end, firstKey(ctx, st.Keys)
 }
 
 // firstKey makes a team and a key when there are none yet.
