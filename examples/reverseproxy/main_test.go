@@ -37,7 +37,7 @@ func TestGovernedProxy(t *testing.T) {
 	defer front.Close()
 
 	client := func(key string) openai.Client {
-		return openai.NewClient(option.WithBaseURL(front.URL+"/v1"), option.WithAPIKey(key))
+		return openai.NewClient(option.WithBaseURL(front.URL+"/v1"), option.WithAPIKey(key), option.WithUnsafeAllowHTTP())
 	}
 	ask := openai.ChatCompletionNewParams{
 		Model: "demo-small", MaxCompletionTokens: openai.Int(50),
@@ -46,7 +46,7 @@ func TestGovernedProxy(t *testing.T) {
 	stranger := client("tly_nobody")
 	_, err = stranger.Chat.Completions.New(ctx, ask)
 	var refused *openai.Error
-	require.True(t, errors.As(err, &refused))
+	require.True(t, errors.As(err, &refused), "%v", err)
 	require.Equal(t, http.StatusUnauthorized, refused.StatusCode)
 
 	// The first key was printed; for the test a second one is made.
