@@ -23,9 +23,12 @@ const (
 	selectCell   = `SELECT ` + cellColumns + ` FROM constraint_cells c WHERE c.constraint_id = ?1 AND c.window_start_us = ?2`
 	upsertWindow = `INSERT INTO constraint_windows (constraint_id, window_start_us, window_end_us) VALUES (?, ?, ?)
 	ON CONFLICT (constraint_id) DO UPDATE SET window_start_us = excluded.window_start_us, window_end_us = excluded.window_end_us`
-	upsertCell = `INSERT OR REPLACE INTO constraint_cells
+	upsertCell = `INSERT INTO constraint_cells
 	(constraint_id, window_start_us, window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (constraint_id, window_start_us) DO UPDATE SET
+	(window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state) =
+	(excluded.window_end_us, excluded.kind, excluded.consumed, excluded.uncertain, excluded.reserved, excluded.granted, excluded.observed,
+	excluded.frozen, excluded.entries, excluded.state)`
 
 	// Token quotas and money: kinds 3 and 4.
 	selectAccounts = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM constraint_cells c
@@ -46,11 +49,14 @@ const (
 	insertPermit = `INSERT INTO permits
 	(id, batch, terms_index, owner, fingerprint, admitted_us, ended_us, state, flags, version, tokens, cost_microusd, segments, outcome, resolution)
 	VALUES (?, last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	// An ordinary new permit: open, version 1, as old as its batch.
+	insertOpen = `INSERT INTO permits (id, batch, terms_index, owner, fingerprint, ended_us, state, flags, version, tokens, cost_microusd, segments)
+	VALUES (?, last_insert_rowid(), ?, ?, ?, 0, 1, ?, 1, ?, ?, ?)`
 	updatePermit = `UPDATE permits SET ended_us = ?, state = ?, flags = ?, version = ?, tokens = ?, cost_microusd = ?, segments = ?, outcome = ?, resolution = ?
 	WHERE id = ? AND version = ?`
 	selectVersion = `SELECT version, state, ended_us, tokens, cost_microusd, outcome FROM permits WHERE id = ?`
 
-	permitColumns = `p.id, b.id, p.terms_index, b.terms, p.owner, p.fingerprint, p.admitted_us, p.ended_us, p.state, p.flags, p.version,
+	permitColumns = `p.id, b.id, p.terms_index, b.terms, p.owner, p.fingerprint, coalesce(p.admitted_us, b.at_us), p.ended_us, p.state, p.flags, p.version,
 	p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
 	selectPermits = wanted + `SELECT wanted.i, ` + permitColumns + `
 	FROM wanted CROSS JOIN permits p ON p.id = substr(?1, 1 + 16 * wanted.i, 16) CROSS JOIN permit_batches b ON b.number = p.batch`

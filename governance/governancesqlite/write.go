@@ -1,6 +1,9 @@
 package governancesqlite
 
 import (
+	"bytes"
+	"slices"
+
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 )
@@ -59,16 +62,30 @@ func writeBatch(tx *sqlitetx.Tx, b *governance.Batch) error {
 			return torn(err)
 		}
 	}
-	for i := range b.Permits {
+	// In the order of their ids, so that they go side by side into the table.
+	order := make([]int, len(b.Permits))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return bytes.Compare(b.Permits[i].ID[:], b.Permits[j].ID[:]) })
+	for _, i := range order {
 		rec := &b.Permits[i]
-		outcome, resolution := outcomes(rec)
-		_, err := tx.Exec(insertPermit, rec.ID[:], int64(rec.TermsIndex), rec.Owner[:], fingerprint(rec), rec.At, rec.EndedAt,
-			int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost, rec.Segments, outcome, resolution)
-		if err != nil {
+		if err := insert(tx, b, rec); err != nil {
 			return lost(err)
 		}
 	}
 	return nil
+}
+
+func insert(tx *sqlitetx.Tx, b *governance.Batch, rec *governance.Record) error {
+	outcome, resolution := outcomes(rec)
+	if rec.State == governance.StateOpen && rec.Version == 1 && rec.At == b.At && rec.EndedAt == 0 && outcome == nil && resolution == nil {
+		_, err := tx.Exec(insertOpen, rec.ID[:], rec.TermsIndex, rec.Owner[:], fingerprint(rec), int64(rec.Flags), rec.Tokens, rec.Cost, rec.Segments)
+		return err
+	}
+	_, err := tx.Exec(insertPermit, rec.ID[:], rec.TermsIndex, rec.Owner[:], fingerprint(rec), rec.At, rec.EndedAt,
+		int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost, rec.Segments, outcome, resolution)
+	return err
 }
 
 // updatePermits writes new states over the ones that were loaded, and over no others.

@@ -20,6 +20,7 @@ CREATE TABLE constraint_windows (
 
 -- The state of one window of one constraint: an account's amounts, or a bucket or
 -- slots in state. Rows are never deleted with the definition that they belong to.
+-- With a rowid: a bucket of 1 kB would not fit a page of an index, and spill.
 CREATE TABLE constraint_cells (
 	constraint_id   BLOB    NOT NULL CHECK (length(constraint_id) = 16),
 	window_start_us INTEGER NOT NULL,
@@ -34,7 +35,7 @@ CREATE TABLE constraint_cells (
 	entries         INTEGER NOT NULL, -- batches that reserved here
 	state           BLOB,
 	PRIMARY KEY (constraint_id, window_start_us)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX constraint_cells_frozen ON constraint_cells (constraint_id, window_start_us) WHERE frozen = 1;
 
@@ -54,7 +55,7 @@ CREATE TABLE permits (
 	terms_index   INTEGER NOT NULL, -- into its terms
 	owner         BLOB    NOT NULL CHECK (length(owner) = 16),
 	fingerprint   BLOB    CHECK (length(fingerprint) = 16), -- NULL: the id was not the caller's
-	admitted_us   INTEGER NOT NULL,
+	admitted_us   INTEGER, -- NULL: when its batch was
 	ended_us      INTEGER NOT NULL, -- 0 while open
 	state         INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), -- open, settled, cancelled, resolved
 	flags         INTEGER NOT NULL,
