@@ -117,6 +117,7 @@ func (a *attempt) run() {
 		return
 	}
 	a.answered = true
+	a.plan.body, a.plan.ask.doc = nil, nil // a stream may last for minutes
 	a.relay(resp)
 }
 

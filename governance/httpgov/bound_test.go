@@ -43,14 +43,15 @@ func TestBounds(t *testing.T) {
 		messages   int
 		tools      int
 	}{
-		"maximum":               {body: chatBody, out: 100},
-		"newer maximum":         {body: with(bare, `"max_completion_tokens":50`), out: 50},
-		"two maxima":            {body: with(bare, `"max_completion_tokens":50,"max_tokens":60`), out: 60},
-		"above the model's own": {body: with(bare, `"max_tokens":4000`), out: 4000},
-		"none: the model's own": {body: bare, out: longest},
-		"null: the model's own": {body: with(bare, `"max_tokens":null,"n":null`), out: longest},
-		"several answers":       {body: with(chatBody, `"n":3`), out: 300},
-		"prediction":            {body: with(chatBody, `"prediction":{"type":"content","content":"abc"}`), out: 100 + int64(len(`{"type":"content","content":"abc"}`))},
+		"maximum":                      {body: chatBody, out: 100},
+		"newer maximum":                {body: with(bare, `"max_completion_tokens":50`), out: 50},
+		"two maxima":                   {body: with(bare, `"max_completion_tokens":50,"max_tokens":60`), out: 60},
+		"two maxima, the larger first": {body: with(bare, `"max_tokens":60,"max_completion_tokens":50`), out: 60},
+		"above the model's own":        {body: with(bare, `"max_tokens":4000`), out: 4000},
+		"none: the model's own":        {body: bare, out: longest},
+		"null: the model's own":        {body: with(bare, `"max_tokens":null,"n":null`), out: longest},
+		"several answers":              {body: with(chatBody, `"n":3`), out: 300},
+		"prediction":                   {body: with(chatBody, `"prediction":{"type":"content","content":"abc"}`), out: 100 + int64(len(`{"type":"content","content":"abc"}`))},
 		"two messages": {
 			body: `{"model":"gpt-test","max_tokens":100,"messages":[{"role":"system","content":"x"},{"role":"user","content":null}]}`,
 			out:  100, messages: 2,

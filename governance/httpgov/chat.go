@@ -14,6 +14,7 @@ var chatFields = map[string]spell{
 
 	"temperature": plain, "top_p": plain, "stop": plain, "seed": plain, "user": plain,
 	"presence_penalty": plain, "frequency_penalty": plain, "logit_bias": plain,
+	"top_k": plain, "min_p": plain, "repetition_penalty": plain, // of servers that speak OpenAI's format
 	"logprobs": plain, "top_logprobs": plain, "response_format": plain,
 	"tool_choice": plain, "parallel_tool_calls": plain, "function_call": plain,
 	"metadata": plain, "store": plain, "reasoning_effort": plain, "verbosity": plain,

@@ -41,14 +41,6 @@ func raw(t testing.TB, f func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// whole reads one request from a connection.
-func whole(c net.Conn) {
-	r, err := http.ReadRequest(bufio.NewReader(c))
-	if err == nil {
-		_, _ = io.Copy(io.Discard, r.Body)
-	}
-}
-
 // hijack answers with exactly these bytes and then cuts the connection.
 func hijack(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

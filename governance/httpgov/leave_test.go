@@ -116,7 +116,7 @@ func TestReadingOnIsBounded(t *testing.T) {
 
 func TestReadingOnIsBoundedInNumber(t *testing.T) {
 	upstream := newSlow(true)
-	g := open(t, upstream, setup{transport: &httpgov.Transport{LingerLimit: 1}})
+	g := open(t, upstream, setup{transport: &httpgov.Transport{Linger: time.Hour, LingerLimit: 1}})
 	g.hangUp(upstream)
 	g.hangUp(upstream)
 	is(t, "outcome of the second", g.attempt().Outcome, governance.Unknown())
@@ -183,7 +183,14 @@ func TestHandlerPanics(t *testing.T) {
 // while the provider thinks.
 func TestDirectClient(t *testing.T) {
 	upstream := newSlow(false)
-	g := open(t, upstream, setup{})
+	base := &http.Transport{}
+	g := open(t, upstream, setup{transport: &httpgov.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.GetBody != nil {
+			t.Error("the request can be sent twice")
+		}
+		return base.RoundTrip(r)
+	})}})
+	defer base.CloseIdleConnections()
 	p, err := g.db.Keys.Resolve(t.Context(), g.token)
 	check(t, err)
 	ctx := httpgov.WithPrincipal(t.Context(), &p, nil)

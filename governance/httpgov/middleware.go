@@ -119,12 +119,8 @@ func presentedKey(h http.Header) (string, error) {
 }
 
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error, began time.Time) {
-	route := m.options.Route(r)
-	a := answerTo(err)
-	body := envelope(route.Protocol, a)
-	a.header(w.Header(), len(body))
-	w.WriteHeader(a.status.Code)
-	_, _ = w.Write(body)
+	route, a := m.options.Route(r), answerTo(err)
+	a.write(w, route.Protocol)
 	if m.options.Observe != nil && !errors.Is(r.Context().Err(), context.Canceled) {
 		m.options.Observe(Attempt{
 			Route: route, Status: a.status.Code, Refusal: err, Reason: a.code, Began: began, Duration: time.Since(began),

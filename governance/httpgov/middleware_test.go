@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
+	"github.com/tallystick-go/tallystick/governance/usage"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -206,4 +208,23 @@ func TestPrincipalInContext(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("X-Api-Key", g.token)
 	h.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+func TestWriteRefusal(t *testing.T) {
+	for _, c := range []struct {
+		protocol usage.Protocol
+		err      error
+		status   int
+		kind     string
+	}{
+		{usage.OpenAIChat, &governance.Refusal{Reason: governance.ReasonMoney}, 402, "insufficient_quota"},
+		{usage.AnthropicMessages, governance.ErrInFlight, 409, "invalid_request_error"},
+		{usage.OpenAIChat, keys.ErrUnavailable, 503, "server_error"},
+		{usage.AnthropicMessages, errors.New("whatever"), 503, "overloaded_error"},
+	} {
+		w := httptest.NewRecorder()
+		httpgov.WriteRefusal(w, c.protocol, c.err)
+		is(t, "status", w.Code, c.status)
+		envelope(t, answer{w.Result(), w.Body.String(), nil}, c.protocol == usage.AnthropicMessages, c.kind)
+	}
 }

@@ -185,6 +185,18 @@ func (a answer) header(h http.Header, size int) {
 	}
 }
 
+// WriteRefusal answers a request that was refused for an error of this package, of
+// governance or of keys, as Middleware and Transport do: for the handlers that a
+// gateway serves by itself. Any other error is answered as an outage.
+func WriteRefusal(w http.ResponseWriter, p usage.Protocol, err error) { answerTo(err).write(w, p) }
+
+func (a answer) write(w http.ResponseWriter, p usage.Protocol) {
+	body := envelope(p, a)
+	a.header(w.Header(), len(body))
+	w.WriteHeader(a.status.Code)
+	_, _ = w.Write(body)
+}
+
 // seconds rounds up: a client that waits a second less comes too early.
 func seconds(d time.Duration) int64 {
 	n := int64(d / time.Second)

@@ -81,8 +81,8 @@ func contentEncoding(h http.Header) (string, error) {
 // readAtMost reads one byte more than the limit at most.
 func readAtMost(r io.Reader, limit, size int64) ([]byte, error) {
 	var buf bytes.Buffer
-	if size > 0 && size <= limit {
-		buf.Grow(int(size) + bytes.MinRead)
+	if size > 0 { // a length that is only claimed must not cost much
+		buf.Grow(int(min(size, 256<<10)) + bytes.MinRead)
 	}
 	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
 	return buf.Bytes(), err

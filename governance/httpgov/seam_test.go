@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/pricing"
 )
 
 func TestPlainChat(t *testing.T) {
@@ -78,4 +81,46 @@ func TestEmbeddings(t *testing.T) {
 	g.spent(books{consumed: 5}, books{consumed: 5})
 	a := g.attempt()
 	is(t, "bound", int64(a.Bound.Tokens), int64(len(`"a b c"`)+16+len(`"d e"`)+16))
+}
+
+// A provider that does not say in which tier it served did as it was asked; one
+// that says so is believed.
+func TestServiceTier(t *testing.T) {
+	body := with(strings.Replace(chatBody, "gpt-test", "tier-test", 1), `"service_tier":"priority"`)
+	reply := `{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":7,"total_tokens":37}}`
+	for name, c := range map[string]struct {
+		reply string
+		cost  int64
+	}{
+		"not said": {reply, 30*4 + 7*20},
+		"standard": {with(reply, `"service_tier":"default"`), 30*2 + 7*10},
+		"priority": {with(reply, `"service_tier":"priority"`), 30*4 + 7*20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := open(t, says(200, "application/json", c.reply), setup{})
+			is(t, "status", g.post(chatPath, body).StatusCode, 200)
+			is(t, "bound", int64(g.attempt().Bound.Cost), text(body, 1, 0)*4+100*20)
+			g.spent(books{consumed: c.cost}, books{consumed: replyTokens})
+		})
+	}
+}
+
+// A reload of prices between admission and settlement changes nothing for a
+// permit that is open.
+func TestCapturedPrice(t *testing.T) {
+	upstream := newSlow(true)
+	g := open(t, upstream, setup{})
+	done := make(chan answer)
+	go func() { done <- g.post(chatPath, chatStream) }()
+	<-upstream.arrived
+	held, err := g.gov.Holds(t.Context(), governance.HoldQuery{})
+	check(t, err)
+	var row pricing.Row
+	check(t, row.UnmarshalBinary(held[0].Price))
+	want, err := prices(t, nil).Price("gpt-test")
+	check(t, err)
+	is(t, "captured", row.Equal(want), true)
+	close(upstream.rest)
+	<-done
+	g.spent(books{consumed: replyCost}, books{consumed: replyTokens})
 }

@@ -175,7 +175,16 @@ func TestStreamWithLength(t *testing.T) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(stream)))
 		_, _ = io.WriteString(w, stream)
 	})
-	g := open(t, upstream, setup{})
+	s := setup{wrap: func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil {
+				is(t, "length", resp.ContentLength, int64(-1))
+			}
+			return resp, err
+		})
+	}}
+	g := open(t, upstream, s)
 	got := g.post(chatPath, chatStream)
 	check(t, got.err)
 	is(t, "body", got.body, firstChunk+doneChunk)
