@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -207,11 +208,7 @@ func IsDriver(err error) bool {
 	case interface{ Unwrap() error }:
 		return IsDriver(u.Unwrap())
 	case interface{ Unwrap() []error }:
-		for _, e := range u.Unwrap() {
-			if IsDriver(e) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(u.Unwrap(), IsDriver)
 	}
 	return false
 }

@@ -141,7 +141,7 @@ func classOfCode(code int) Class {
 func Scrub(err error) error {
 	var own *Error
 	var unsafe *UnsafeError
-	if err == nil || err == sql.ErrNoRows || errors.As(err, &own) || errors.As(err, &unsafe) {
+	if err == nil || errors.Is(err, sql.ErrNoRows) || errors.As(err, &own) || errors.As(err, &unsafe) {
 		return err
 	}
 	e := &Error{Class: Classify(err)}
@@ -165,9 +165,10 @@ func scrubCommit(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := Scrub(err).(*Error)
+	e := &Error{Class: Classify(err)}
+	e.Code, _ = codeOf(err)
 	if e.Class != Busy && e.Class != Poison {
-		e.Class, e.cause = UnknownOutcome, nil
+		e.Class = UnknownOutcome
 	}
 	return e
 }

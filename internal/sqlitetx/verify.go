@@ -123,14 +123,14 @@ func safeVersion(v string) bool {
 	if major != 3 {
 		return major > 3
 	}
-	switch {
-	case minor == 44:
+	switch minor {
+	case 44:
 		return patch >= 6
-	case minor == 50:
+	case 50:
 		return patch >= 7
-	case minor == 51:
+	case 51:
 		return patch >= 3
-	case minor == 52:
+	case 52:
 		return patch > 0
 	}
 	return minor > 52

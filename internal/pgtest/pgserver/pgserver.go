@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -209,9 +210,7 @@ func settings(cfg Config) map[string]string {
 		"max_connections": "300", "jit": "off", "password_encryption": "md5",
 		"log_min_messages": "warning",
 	}
-	for k, v := range cfg.Settings {
-		out[k] = v
-	}
+	maps.Copy(out, cfg.Settings)
 	return out
 }
 

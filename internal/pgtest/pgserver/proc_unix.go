@@ -79,7 +79,7 @@ func childrenOf(pid int) []int {
 		return nil
 	}
 	var out []int
-	for _, line := range strings.Split(string(b), "\n") {
+	for line := range strings.SplitSeq(string(b), "\n") {
 		f := strings.Fields(line)
 		if len(f) == 2 && f[1] == strconv.Itoa(pid) {
 			if c, err := strconv.Atoi(f[0]); err == nil {
