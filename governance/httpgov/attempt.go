@@ -42,7 +42,7 @@ type attempt struct {
 	permit *governance.Permit
 	report Attempt
 
-	ctx    context.Context // of the upstream request; not the client's
+	ctx    context.Context //nolint:containedctx // of the upstream request, which outlives the client
 	cancel context.CancelFunc
 
 	sent       atomic.Pointer[dispatch] // nil: nothing was dispatched

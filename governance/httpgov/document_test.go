@@ -187,3 +187,13 @@ func TestSkimDropsLargeMembers(t *testing.T) {
 		t.Errorf("kept %d bytes", len(got))
 	}
 }
+
+func BenchmarkParseAsk(b *testing.B) {
+	body := []byte(`{"model":"m","max_tokens":100,"messages":[` + strings.Repeat(`{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("words \\n", 200)+`"}]},`, 100) + `{"role":"user","content":"x"}]}`)
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, err := parseAsk(usage.OpenAIChat, body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -171,6 +171,22 @@ func TestFreshPrincipal(t *testing.T) {
 	is(t, "requests at the provider", len(upstream.requests()), 2)
 }
 
+// forgetful knows everybody and cannot look anybody up anew.
+type forgetful struct{ keys.Resolver }
+
+func (forgetful) Reload(context.Context, keys.Principal) (keys.Principal, error) {
+	return keys.Principal{}, keys.ErrUnavailable
+}
+
+func TestFreshPrincipalOutage(t *testing.T) {
+	upstream := says(200, "application/json", `{"data":[]}`)
+	g := open(t, upstream, setup{resolver: func(db *governancemem.DB) keys.Resolver { return forgetful{db.Keys} }})
+	got := g.post("/v1/messages/count_tokens", messageBody)
+	is(t, "status", got.StatusCode, http.StatusServiceUnavailable)
+	is(t, "Retry-After", got.Header.Get("Retry-After"), "1")
+	is(t, "requests at the provider", len(upstream.requests()), 0)
+}
+
 func TestNoPrincipalNoCall(t *testing.T) {
 	upstream := says(200, "application/json", chatReply)
 	g := open(t, upstream, setup{})

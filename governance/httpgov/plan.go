@@ -25,7 +25,7 @@ type plan struct {
 // plan reads a request and works out the most that it may use. Nothing is
 // reserved or sent.
 //
-// Errors: *RequestError, *governance.Refusal, *notAsked.
+// Errors: *RequestError, *governance.Refusal, *passError.
 func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal) (*plan, error) {
 	body, err := readBody(r, cmp.Or(t.MaxBody, DefaultMaxBody))
 	if err != nil {
@@ -69,7 +69,7 @@ func (t *Transport) choose(r *http.Request, p *plan) error {
 	s.Price = cmp.Or(s.Price, s.Model)
 	s.OutputField = cmp.Or(s.OutputField, "max_completion_tokens")
 	if s.OutputField != "max_completion_tokens" && s.OutputField != "max_tokens" {
-		return &notAsked{errOutputField}
+		return &passError{errOutputField}
 	}
 	if t.Prices == nil {
 		return nil
@@ -89,7 +89,7 @@ func selectError(err error) error {
 	if errors.As(err, &request) || errors.As(err, &refusal) {
 		return err
 	}
-	return &notAsked{err}
+	return &passError{err}
 }
 
 // output returns the most tokens of one answer, 0 for the model's own maximum. A

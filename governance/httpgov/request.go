@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// notAsked is an error that RoundTrip returns as it is: a client who left while
+// passError is an error that RoundTrip returns as it is: a client who left while
 // the body was read, or routing that failed. Nothing was reserved.
-type notAsked struct{ err error }
+type passError struct{ err error }
 
-func (e *notAsked) Error() string { return e.err.Error() }
-func (e *notAsked) Unwrap() error { return e.err }
+func (e *passError) Error() string { return e.err.Error() }
+func (e *passError) Unwrap() error { return e.err }
 
 // readBody reads a request's body, decoded, and closes it.
 //
-// Errors: *RequestError, *notAsked.
+// Errors: *RequestError, *passError.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, bad("", "the body is missing")
@@ -40,7 +40,7 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	case errors.As(err, &tooBig):
 		return nil, tooLarge()
 	case err != nil:
-		return nil, &notAsked{err}
+		return nil, &passError{err}
 	case int64(len(raw)) > limit:
 		return nil, tooLarge()
 	}

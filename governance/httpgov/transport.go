@@ -195,7 +195,7 @@ func (t *Transport) governed(r *http.Request, report Attempt) (*http.Response, e
 	}
 	report.Team, report.Key = principal.TeamID, principal.KeyID
 	plan, err := t.plan(r, report.Route, principal)
-	var pass *notAsked
+	var pass *passError
 	if errors.As(err, &pass) {
 		report.Err, report.Duration = err, time.Since(report.Began)
 		t.tell(report)
