@@ -110,7 +110,11 @@ func (s Slots) AppendBinary(dst []byte) []byte {
 	return dst
 }
 
-const maxSlotHolders = 100_000
+// What no limit reaches; sums of so many stay far from the end of the numbers.
+const (
+	maxSlotHolders       = 100_000
+	maxSlotsOfOne  int64 = 1 << 40
+)
 
 // UnmarshalBinary reads what AppendBinary wrote; no bytes are no slots.
 // Errors: ErrCorrupt.
@@ -127,7 +131,7 @@ func (s *Slots) UnmarshalBinary(p []byte) error {
 	holders := make([]SlotHolder, n)
 	for i := range holders {
 		h := SlotHolder{Incarnation: r.uint64(), Count: int64(r.uvarint()), Expires: int64(r.uvarint())}
-		if h.Incarnation == 0 || h.Count <= 0 || h.Expires < 0 || (i > 0 && holders[i-1].Incarnation >= h.Incarnation) {
+		if h.Incarnation == 0 || h.Count <= 0 || h.Count > maxSlotsOfOne || h.Expires < 0 || (i > 0 && holders[i-1].Incarnation >= h.Incarnation) {
 			return ErrCorrupt
 		}
 		holders[i] = h

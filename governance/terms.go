@@ -27,6 +27,15 @@ type hold struct {
 
 func (h *hold) account() AccountKey { return AccountKey{h.constraint, h.window.Start} }
 
+func (t *terms) hasKind(k Kind) bool {
+	for i := range t.holds {
+		if t.holds[i].kind == k {
+			return true
+		}
+	}
+	return false
+}
+
 const termsVersion = 1
 
 // append encodes the terms. They are compact, since they are stored for every batch.
@@ -67,7 +76,7 @@ func decodeTerms(p []byte) (*terms, error) {
 	t.price = slices.Clone(r.bytes(r.uvarint()))
 	t.incarnation = r.uint64()
 	n := r.uvarint()
-	if r.bad || n > maxHolds {
+	if r.bad || n > maxHolds || n > uint64(len(r.p)/17) {
 		return nil, ErrCorrupt
 	}
 	t.holds = make([]hold, n)
@@ -117,7 +126,7 @@ func decodeSegments(p []byte, holds int) ([]segment, error) {
 	}
 	r := reader{p: p}
 	n := r.uvarint()
-	if r.bad || n > maxSegmentsPerPermit {
+	if r.bad || n > maxSegmentsPerPermit || n > uint64(len(r.p)/3) {
 		return nil, ErrCorrupt
 	}
 	list := make([]segment, n)
