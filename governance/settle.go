@@ -67,7 +67,7 @@ func (s *sheet) end(rec *Record, t *terms, slots map[ConstraintID]uint64, state 
 			return err
 		}
 	}
-	rec.Flags |= outcome.flags(rec)
+	rec.Flags |= outcome.flags(rec, t)
 	for i := range t.holds {
 		h, w := &t.holds[i], cells[i]
 		switch h.kind {
@@ -128,22 +128,24 @@ func (o Outcome) rateTokens(rec *Record) int64 {
 	return rec.Tokens
 }
 
-// flags tells what an operator should look at.
-func (o Outcome) flags(rec *Record) (f Flags) {
+// flags tells what an operator should look at. What is not known is uncertain only
+// where an account holds it: a rate forgets by itself.
+func (o Outcome) flags(rec *Record, t *terms) (f Flags) {
 	if o.Unsent {
 		return 0
 	}
-	if o.Tokens.Certainty != Known {
-		f |= FlagTokensUncertain
-	} else if o.Tokens.Value > rec.Tokens {
+	switch {
+	case o.Tokens.Certainty == Known && o.Tokens.Value > rec.Tokens:
 		f |= FlagOverrun
+	case o.Tokens.Certainty != Known && t.hasKind(KindTokenQuota):
+		f |= FlagTokensUncertain
 	}
-	if rec.Flags&FlagFree == 0 {
-		if o.Cost.Certainty != Known {
-			f |= FlagCostUncertain
-		} else if o.Cost.Value > rec.Cost {
-			f |= FlagOverrun
-		}
+	switch {
+	case rec.Flags&FlagFree != 0:
+	case o.Cost.Certainty == Known && o.Cost.Value > rec.Cost:
+		f |= FlagOverrun
+	case o.Cost.Certainty != Known && t.hasKind(KindMoney):
+		f |= FlagCostUncertain
 	}
 	if o.Tokens.Certainty == Impossible || o.Cost.Certainty == Impossible {
 		f |= FlagInvalid
