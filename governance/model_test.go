@@ -368,11 +368,16 @@ func (b *books) settle(o *settlement) expected {
 	return expected{what: "ok", changed: true}
 }
 
+// counts reports whether an account of the kind holds anything of the permit.
+func (p *paper) counts(k Kind) bool {
+	return slices.ContainsFunc(p.where, func(w place) bool { return w.kind == k })
+}
+
 // end gives rates and slots back, and freezes.
 func (b *books) end(p *paper, o Outcome) {
 	if !o.Unsent {
-		p.tokensOpen = o.Tokens.Certainty != Known
-		p.costOpen = o.Cost.Certainty != Known && !p.free
+		p.tokensOpen = o.Tokens.Certainty != Known && p.counts(KindTokenQuota)
+		p.costOpen = o.Cost.Certainty != Known && p.counts(KindMoney)
 	}
 	for _, w := range p.where {
 		switch w.kind {
