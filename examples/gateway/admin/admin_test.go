@@ -222,7 +222,7 @@ func TestStrict(t *testing.T) {
 	w.must("POST", "keys", object{"id": "app", "team_id": "acme"}, nil)
 	big := strings.Repeat("x", 70000)
 	for name, c := range map[string]struct{ method, path, body, field string }{
-		"unknown field":           {"POST", "teams", `{"nmae":"x"}`, "nmae"},
+		"unknown field":           {"POST", "teams", `{"colour":"x"}`, "colour"},
 		"unknown limit":           {"POST", "teams", `{"limits":{"rpm":1}}`, "limits.rpm"},
 		"other case":              {"POST", "teams", `{"Name":"x"}`, "Name"},
 		"field twice":             {"POST", "teams", `{"name":"x","name":"y"}`, ""},
@@ -270,7 +270,9 @@ func TestStrict(t *testing.T) {
 			}
 			status, body := w.raw(c.method, "/admin/v1/"+path, c.body, "Bearer "+token)
 			require.Contains(t, []int{400, 413}, status, body)
-			var answer struct{ Error admin.Problem }
+			var answer struct {
+				Error admin.Problem `json:"error"`
+			}
 			require.NoError(t, json.Unmarshal([]byte(body), &answer))
 			require.Equal(t, "invalid", answer.Error.Type)
 			if !strings.HasPrefix(answer.Error.Field, c.field) {

@@ -58,7 +58,9 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("admin: the answer broke off: %w", err)
 	}
 	if resp.StatusCode >= 300 {
-		var failed struct{ Error *Problem }
+		var failed struct {
+			Error *Problem `json:"error"`
+		}
 		if json.Unmarshal(data, &failed) != nil || failed.Error == nil {
 			return fmt.Errorf("admin: %s answered %s, which is not this API", c.Base, resp.Status)
 		}

@@ -107,7 +107,7 @@ func (p Process) operate(ctx context.Context, name string, args []string, o oper
 	if err = errors.Join(err, closer()); err != nil {
 		return err
 	}
-	var to io.Writer = p.Out
+	to := p.Out
 	if *asJSON {
 		if _, err := p.Out.Write(append(answer, '\n')); err != nil {
 			return err

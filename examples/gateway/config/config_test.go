@@ -41,6 +41,11 @@ timeouts:
   drain: 5s
 `
 
+func before(text, word string) string {
+	head, _, _ := strings.Cut(text, word)
+	return head
+}
+
 func env(name string) (string, bool) {
 	value, ok := map[string]string{"ADMIN": "admin-secret", "KEY": "provider-secret", "EMPTY": "", "TWO": "one\ntwo"}[name]
 	return value, ok
@@ -100,7 +105,7 @@ func TestFaults(t *testing.T) {
 		"no database":              {change("  sqlite: data/gateway.db", "  sqlite: ''"), "storage.sqlite", "missing"},
 		"database in memory":       {change("data/gateway.db", "':memory:'"), "storage.sqlite", "memory"},
 		"database with settings":   {change("data/gateway.db", "gateway.db?mode=ro"), "storage.sqlite", "plain path"},
-		"no upstreams":             {good[:strings.Index(good, "upstreams:")], "upstreams", "between 1 and"},
+		"no upstreams":             {before(good, "upstreams:"), "upstreams", "between 1 and"},
 		"upstream without name":    {change("name: spare", "name: ''"), "upstreams[1].name", "missing"},
 		"name with control":        {change("name: spare", `name: "a\u0007b"`), "upstreams[1].name", "control"},
 		"long name":                {change("name: spare", "name: "+strings.Repeat("x", 129)), "upstreams[1].name", "longer"},

@@ -71,9 +71,7 @@ func send(ctx context.Context, base string, tokens map[string]string) (int64, er
 	var failed error
 	var wait sync.WaitGroup
 	for range workers {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
+		wait.Go(func() {
 			for work := range queue {
 				if err := work(); err != nil {
 					mu.Lock()
@@ -81,7 +79,7 @@ func send(ctx context.Context, base string, tokens map[string]string) (int64, er
 					mu.Unlock()
 				}
 			}
-		}()
+		})
 	}
 	// Round after round one of each kind, so that all kinds meet.
 	list := jobs()

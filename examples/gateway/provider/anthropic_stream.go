@@ -56,8 +56,7 @@ type messageDeltaUsage struct {
 func (p *Provider) streamMessage(w http.ResponseWriter, r *http.Request, a *messageAnswer) {
 	e := startEvents(w, r, a.directives)
 	e.failure = func() {
-		failed, _ := json.Marshal(newAnthropicError(529, "Overloaded", w.Header().Get("Request-Id")))
-		e.write("error", string(failed))
+		e.write("error", string(encode(newAnthropicError(529, "Overloaded", w.Header().Get("Request-Id")))))
 	}
 	start := a.message()
 	start.Usage = a.usage(1)

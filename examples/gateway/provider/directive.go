@@ -61,7 +61,7 @@ func parseDirectives(texts ...string) (Directives, error) {
 			if !found {
 				return d, fmt.Errorf("a directive begins with %q and has no %q", directiveStart, directiveEnd)
 			}
-			for _, word := range strings.Fields(body) {
+			for word := range strings.FieldsSeq(body) {
 				if err := d.set(word); err != nil {
 					return d, err
 				}

@@ -188,12 +188,17 @@ func bearer(r *http.Request) string {
 	return token
 }
 
-// send writes a whole JSON answer, or the beginning of it when it is to be cut.
-func send(w http.ResponseWriter, status int, v any, cut int) {
-	body, err := json.Marshal(v)
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
 	if err != nil {
 		panic("provider: an answer does not encode: " + err.Error())
 	}
+	return data
+}
+
+// send writes a whole JSON answer, or the beginning of it when it is to be cut.
+func send(w http.ResponseWriter, status int, v any, cut int) {
+	body := encode(v)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(status)

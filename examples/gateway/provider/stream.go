@@ -43,11 +43,7 @@ func (e *events) send(name string, v any) {
 	if e.sent > 0 && pause(e.ctx, e.directives.Pace) != nil {
 		panic(http.ErrAbortHandler) // nobody is listening any more
 	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic("provider: an event does not encode: " + err.Error())
-	}
-	e.write(name, string(data))
+	e.write(name, string(encode(v)))
 	e.sent++
 }
 
@@ -99,8 +95,7 @@ var jsonNull = json.RawMessage("null")
 func (p *Provider) streamChat(w http.ResponseWriter, r *http.Request, a *chatAnswer, includeUsage bool) {
 	e := startEvents(w, r, a.directives)
 	e.failure = func() {
-		failed, _ := json.Marshal(newOpenAIError(http.StatusInternalServerError, "The built-in provider was asked to fail.", "", ""))
-		e.write("", string(failed))
+		e.write("", string(encode(newOpenAIError(http.StatusInternalServerError, "The built-in provider was asked to fail.", "", ""))))
 	}
 	chunk := chatChunk{
 		ID: a.id, Object: "chat.completion.chunk", Created: a.created, Model: a.model,
@@ -137,7 +132,7 @@ func (p *Provider) streamChat(w http.ResponseWriter, r *http.Request, a *chatAns
 	}
 	if usage := a.usage(); includeUsage && usage != nil {
 		chunk.Choices = []chatChunkChoice{}
-		chunk.Usage, _ = json.Marshal(usage)
+		chunk.Usage = encode(usage)
 		e.send("", chunk)
 	}
 	if !e.over {

@@ -63,8 +63,7 @@ func arguments(schema json.RawMessage) string {
 			out[name] = "Exchequer"
 		}
 	}
-	encoded, _ := json.Marshal(out)
-	return string(encoded)
+	return string(encode(out))
 }
 
 // pieces cuts a text as a stream would.

@@ -197,7 +197,10 @@ func TestBodies(t *testing.T) {
 		require.Equal(t, c.status, code, name+": "+string(body))
 		require.Equal(t, "false", header.Get("X-Should-Retry"), name)
 		var shape struct {
-			Error struct{ Message, Type string }
+			Error struct {
+				Message string `json:"message"`
+				Type    string `json:"type"`
+			} `json:"error"`
 		}
 		require.NoError(t, json.Unmarshal(body, &shape), name)
 		require.NotEmpty(t, shape.Error.Message, name)

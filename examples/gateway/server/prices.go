@@ -9,7 +9,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance/pricing"
 )
 
-// ErrPrices: the price list cannot be used.
+// ErrPrices means that the price list cannot be used.
 var ErrPrices = errors.New("server: the price list cannot be used")
 
 // loadPrices reads the list that a configuration names, or the bundled one.
