@@ -1,0 +1,172 @@
+package governance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+)
+
+// stepContext bounds a transaction; a caller who leaves does not end it.
+func (g *Governor) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), g.options.StepTimeout)
+}
+
+// attempts is how often a transaction that provably did not commit is repeated.
+const attempts = 4
+
+// transact runs the tasks once more as a whole, in parts, or not at all, by what
+// the store says of the failure.
+func (g *Governor) transact(ctx context.Context, tasks []task) {
+	err := g.carry(ctx, tasks, false)
+	if err == nil {
+		return
+	}
+	// Some task's commit was sent and its answer lost. What can be done twice is
+	// done again, once: it finds what the first time did, or does it.
+	var again []task
+	for _, t := range tasks {
+		if errors.Is(t.failed(), ErrUnknownOutcome) && t.replayable() {
+			again = append(again, t)
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	ctx, cancel := g.stepContext(ctx)
+	defer cancel()
+	_ = g.carry(ctx, again, false)
+	for _, t := range again {
+		if errors.Is(t.failed(), ErrUnavailable) {
+			t.fail(err) // of the first time nothing was learned
+		}
+	}
+}
+
+// carry gives every task its answer. The error, if any, wraps ErrUnknownOutcome and
+// is the answer of those whose commit may have happened.
+func (g *Governor) carry(ctx context.Context, tasks []task, skip bool) error {
+	for attempt := 1; ; attempt++ {
+		err := g.step(ctx, tasks, skip)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrUnknownOutcome):
+			for _, t := range tasks {
+				if t.failed() == nil { // a refusal stands: it changed nothing either way
+					t.fail(err)
+				}
+			}
+			return err
+		case ctx.Err() != nil:
+			failAll(tasks, ErrUnavailable)
+			return nil
+		case errors.Is(err, ErrRetry) && attempt < attempts:
+			continue
+		case errors.Is(err, ErrLockTimeout) && !skip:
+			skip = true // answer those whose rows are free; do not wait again
+			continue
+		case errors.Is(err, ErrPoison) && len(tasks) > 1:
+			half := len(tasks) / 2
+			first, second := g.carry(ctx, tasks[:half], skip), g.carry(ctx, tasks[half:], skip)
+			if first != nil {
+				return first
+			}
+			return second
+		case errors.Is(err, ErrPoison), errors.Is(err, ErrRetry), errors.Is(err, ErrLockTimeout):
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		failAll(tasks, err)
+		return nil
+	}
+}
+
+func failAll(tasks []task, err error) {
+	for _, t := range tasks {
+		t.fail(err)
+	}
+}
+
+// step runs the tasks in one transaction of the store.
+func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (err error) {
+	plan := g.planOf(tasks, skip)
+	var broken error
+	defer func() {
+		if r := recover(); r != nil {
+			// A lane must outlive an adapter that panics. Nothing says how far it came.
+			g.options.Logger.Error("governance: the store panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: the store panicked", ErrUnknownOutcome)
+		}
+	}()
+	err = g.store.Step(ctx, plan, func(loaded *Loaded) (changes *Changes) {
+		defer func() {
+			if r := recover(); r != nil {
+				// Nothing is written. The one to blame is found by splitting.
+				g.options.Logger.Error("governance: a decision panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+				broken, changes = fmt.Errorf("%w: a decision failed", ErrPoison), nil
+			}
+		}()
+		s := newSheet(plan, loaded)
+		for _, t := range tasks {
+			t.fail(nil) // forget what an earlier attempt said
+			t.decide(s)
+		}
+		return s.finish()
+	})
+	if broken != nil {
+		return broken
+	}
+	return err
+}
+
+// planner collects the rows that a batch of tasks needs.
+type planner struct {
+	constraints []ConstraintID
+	sets        []*constraintSet
+	accounts    []AccountKey
+	keys        []string
+	permits     []PermitID
+	entries     *EntryQuery
+}
+
+// set adds all constraints of a principal; equal sets are added once.
+func (p *planner) set(s *constraintSet) {
+	if !slices.Contains(p.sets, s) {
+		p.sets = append(p.sets, s)
+		p.keys = append(p.keys, s.keyID)
+	}
+}
+
+func (p *planner) holds(t *terms) {
+	for i := range t.holds {
+		p.constraints = append(p.constraints, t.holds[i].constraint)
+		if t.holds[i].kind.isAccount() {
+			p.accounts = append(p.accounts, t.holds[i].account())
+		}
+	}
+}
+
+func (g *Governor) planOf(tasks []task, skip bool) *Plan {
+	var p planner
+	for _, t := range tasks {
+		t.plan(&p)
+	}
+	if len(p.sets) == 1 && len(p.constraints) == 0 {
+		p.constraints = p.sets[0].ids // sorted, and shared: a plan is never changed
+	} else {
+		for _, s := range p.sets {
+			p.constraints = append(p.constraints, s.ids...)
+		}
+		slices.SortFunc(p.constraints, func(a, b ConstraintID) int { return bytes.Compare(a[:], b[:]) })
+		p.constraints = slices.Compact(p.constraints)
+	}
+	slices.SortFunc(p.accounts, AccountKey.Compare)
+	slices.Sort(p.keys)
+	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
+	return &Plan{
+		Batch: newBatchID(g.options.Now()), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, NoTerms: p.entries == nil, SkipLocked: skip,
+	}
+}
