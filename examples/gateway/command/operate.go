@@ -147,12 +147,15 @@ func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func()
 		return c.direct(ctx, p)
 	}
 	if c.config != "" {
-		file, err := config.Load(c.config)
+		file, err := config.LoadForAdmin(c.config)
 		if err != nil {
 			return nil, nil, err
 		}
 		if file.Admin.Listen == "" {
 			return nil, nil, fmt.Errorf("%s has no admin listener: use -sqlite %s", c.config, file.Storage.SQLite)
+		}
+		if strings.HasSuffix(file.Admin.Listen, ":0") {
+			return nil, nil, fmt.Errorf("%s leaves the port to the system: use -admin with the address that serve printed", c.config)
 		}
 		fmt.Fprintf(p.Err, "over the admin API at %s\n", file.Admin.Listen)
 		return &admin.Client{Base: "http://" + file.Admin.Listen, Token: file.Admin.Token.Reveal()}, nothing, nil

@@ -24,6 +24,7 @@ const (
 // checker collects what is wrong.
 type checker struct {
 	folder string
+	blind  bool // the credentials of upstreams are not read
 	env    func(string) (string, bool)
 	faults []error
 }
@@ -57,8 +58,7 @@ func (k *checker) name(path, name string) bool {
 }
 
 // check validates the document and reads its secrets.
-func (c *Config) check(folder string, env func(string) (string, bool)) error {
-	k := &checker{folder: folder, env: env}
+func (c *Config) check(k *checker) error {
 	switch c.Profile {
 	case "local":
 	case "node", "shared":
@@ -70,6 +70,9 @@ func (c *Config) check(folder string, env func(string) (string, bool)) error {
 	if c.Admin.Listen != "" || c.Admin.Token.IsSet() {
 		k.listen("admin.listen", c.Admin.Listen)
 		k.secret("admin.token", &c.Admin.Token)
+		if host, _, err := net.SplitHostPort(c.Admin.Listen); err == nil && !loopback(host) && !c.Admin.AllowPlaintext {
+			k.fault("admin.listen", "would take the token in plain text from other machines: listen on 127.0.0.1, or say allow_plaintext: true behind something that speaks TLS")
+		}
 		if c.Admin.Listen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
 			k.fault("admin.listen", "must be another address than listen")
 		}
@@ -167,7 +170,9 @@ func (c *Config) checkUpstreams(k *checker) {
 			k.fault(at+".protocol", "must be openai or anthropic")
 		}
 		u.URL = k.baseURL(at+".base_url", u)
-		k.secret(at+".credential", &u.Credential)
+		if !k.blind {
+			k.secret(at+".credential", &u.Credential)
+		}
 		if models += len(u.Models); len(u.Models) == 0 || models > maxModels {
 			k.fault(at+".models", "must name at least one model, and all upstreams at most %d", maxModels)
 		}

@@ -25,8 +25,9 @@ type Config struct {
 
 // Admin is the listener for operators.
 type Admin struct {
-	Listen string `yaml:"listen"`
-	Token  Secret `yaml:"token"`
+	Listen         string `yaml:"listen"`
+	Token          Secret `yaml:"token"`
+	AllowPlaintext bool   `yaml:"allow_plaintext"`
 }
 
 // Storage says where keys and counters are kept.

@@ -68,6 +68,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestLoadForAdmin(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(good, "env:ADMIN", "env:GATEWAY_TEST_ADMIN", 1)), 0o600))
+	t.Setenv("GATEWAY_TEST_ADMIN", "admin-secret")
+	_, err := config.Load(path)
+	require.ErrorIs(t, err, config.ErrSecret)
+	c, err := config.LoadForAdmin(path)
+	require.NoError(t, err)
+	require.Equal(t, "admin-secret", c.Admin.Token.Reveal())
+	require.Empty(t, c.Upstreams[0].Credential.Reveal())
+}
+
 func TestExampleFile(t *testing.T) {
 	t.Setenv("TALLYSTICK_ADMIN_TOKEN", "a")
 	t.Setenv("OPENAI_API_KEY", "b")
@@ -102,6 +114,7 @@ func TestFaults(t *testing.T) {
 		"no port":                  {change("listen: 127.0.0.1:8080", "listen: 127.0.0.1"), "listen", "host:port"},
 		"port out of range":        {change("listen: 127.0.0.1:8080", "listen: 127.0.0.1:70000"), "listen", "port"},
 		"same address twice":       {change("listen: 127.0.0.1:8081", "listen: 127.0.0.1:8080"), "admin.listen", "another address"},
+		"admin for everybody":      {change("listen: 127.0.0.1:8081", "listen: 0.0.0.0:8081"), "admin.listen", "allow_plaintext"},
 		"no database":              {change("  sqlite: data/gateway.db", "  sqlite: ''"), "storage.sqlite", "missing"},
 		"database in memory":       {change("data/gateway.db", "':memory:'"), "storage.sqlite", "memory"},
 		"database with settings":   {change("data/gateway.db", "gateway.db?mode=ro"), "storage.sqlite", "plain path"},

@@ -41,7 +41,15 @@ const maxFile = 1 << 20
 // Nothing else is opened. Paths in the file are relative to its folder.
 //
 // Errors: *FieldError and *SecretError, joined when there are several.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return load(path, &checker{}) }
+
+// LoadForAdmin does what Load does for an operator's tool: it does not read the
+// credentials of upstreams, which an operator need not have.
+//
+// Errors: those of Load.
+func LoadForAdmin(path string) (*Config, error) { return load(path, &checker{blind: true}) }
+
+func load(path string, k *checker) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &FieldError{Path: path, Why: "the file cannot be opened: " + reason(err)}
@@ -54,7 +62,8 @@ func Load(path string) (*Config, error) {
 	if len(data) > maxFile {
 		return nil, &FieldError{Path: path, Why: "the file is larger than 1 MiB"}
 	}
-	return Parse(data, filepath.Dir(path), os.LookupEnv)
+	k.folder, k.env = filepath.Dir(path), os.LookupEnv
+	return parse(data, k)
 }
 
 func reason(err error) string {
@@ -67,6 +76,10 @@ func reason(err error) string {
 
 // Parse does what Load does, with a document in memory. Errors: those of Load.
 func Parse(data []byte, folder string, env func(string) (string, bool)) (*Config, error) {
+	return parse(data, &checker{folder: folder, env: env})
+}
+
+func parse(data []byte, k *checker) (*Config, error) {
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return nil, explain(err, nil)
@@ -79,7 +92,7 @@ func Parse(data []byte, folder string, env func(string) (string, bool)) (*Config
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, explain(err, file)
 	}
-	if err := c.check(folder, env); err != nil {
+	if err := c.check(k); err != nil {
 		return nil, err
 	}
 	return &c, nil

@@ -93,6 +93,8 @@ func (p *Provider) openai(next func(w http.ResponseWriter, r *http.Request, cred
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", fmt.Sprintf("req_%016x", p.next()))
 		w.Header().Set("Openai-Version", "2020-10-01")
+		w.Header().Set("Openai-Organization", "the-gateways-own")
+		w.Header().Set("Set-Cookie", "session=the-gateways-own")
 		credential := bearer(r)
 		if !p.accepts(credential) {
 			p.refuseOpenAI(w, http.StatusUnauthorized, "Incorrect API key provided.", "", "invalid_api_key")

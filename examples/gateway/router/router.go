@@ -201,10 +201,16 @@ func (t target) send(req *http.Request, name string, b *body) (*http.Response, e
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	resp, err := t.upstream.transport.RoundTrip(out)
 	if err == nil && !ours(resp) {
+		for _, name := range withheld {
+			resp.Header.Del(name)
+		}
 		resp.Header.Set(UpstreamHeader, t.upstream.config.Name)
 	}
 	return resp, err
 }
+
+// withheld are headers of providers that tell who the gateway is to them.
+var withheld = []string{"Set-Cookie", "Openai-Organization", "Openai-Project", "Anthropic-Organization-Id", "Anthropic-Workspace-Id"}
 
 // failed reports whether another upstream may do better. A refusal of ours is
 // final: the same limits would be asked again.

@@ -1,11 +1,13 @@
 package server_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/anthropics/anthropic-sdk-go"
+	anthropicoption "github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/keys"
@@ -132,6 +134,27 @@ func TestAnthropicRefusalsAreTyped(t *testing.T) {
 			require.Equal(t, int64(1), count.n.Load(), "the SDK does not repeat what cannot succeed")
 		})
 	}
+	w.balanced()
+}
+
+// As with the other SDK: it waits as long as it is told, and is then let in.
+func TestAnthropicHonoursRetryAfter(t *testing.T) {
+	w := newWorld(t)
+	token := w.key("app", keys.Limits{TokensPerMinute: keys.Limit(6000)})
+	client, count := w.anthropic(token)
+	q := message("{{provider: tokens=3800}}")
+	q.MaxTokens = 3800
+	_, err := client.Messages.New(t.Context(), q)
+	require.NoError(t, err)
+	w.settled()
+	q = message("hello")
+	body, err := json.Marshal(q)
+	require.NoError(t, err)
+	w.refusedOnce(token, int64(len(body)), count, func(most int64) error {
+		q.MaxTokens = most
+		_, err := client.Messages.New(t.Context(), q, anthropicoption.WithMaxRetries(1))
+		return err
+	})
 	w.balanced()
 }
 

@@ -213,6 +213,65 @@ func TestShutdownCuts(t *testing.T) {
 	w.balanced()
 }
 
+// An upstream that stays silent is left for the next one; nobody knows what it did.
+func TestFirstByteTimeout(t *testing.T) {
+	w := newWorld(t, "linger: 2s", "linger: 2s, first_byte: 500ms")
+	token := w.key("app", budget(10_000_000))
+	client, _ := w.openai(token)
+	w.two.Release("gate")
+	var resp *http.Response
+	_, err := client.Chat.Completions.New(t.Context(), chat("safe", "{{provider: hold=gate}}"), option.WithResponseInto(&resp))
+	require.NoError(t, err)
+	require.Equal(t, "two", resp.Header.Get("X-Gateway-Upstream"))
+	w.settled()
+	require.Equal(t, map[string]int{"uncertain": 1, "settled": 1}, w.permits())
+
+	code, body, header := w.post("/v1/chat/completions", token, `{"model":"demo-small","max_tokens":5,"messages":[{"role":"user","content":"{{provider: hold=never}}"}]}`)
+	require.Equal(t, 504, code)
+	require.Contains(t, string(body), "upstream_timeout")
+	require.Empty(t, header.Get("X-Should-Retry"))
+	w.balanced()
+}
+
+func TestRequestTimeout(t *testing.T) {
+	w := newWorld(t, "request: 30s", "request: 500ms", "linger: 2s", "linger: 50ms")
+	token := w.key("app", budget(10_000_000))
+	code, body, _ := w.post("/v1/chat/completions", token, `{"model":"safe","max_tokens":5,"messages":[{"role":"user","content":"{{provider: hold=never}}"}]}`)
+	require.Equal(t, 504, code)
+	require.Contains(t, string(body), "upstream_timeout")
+	w.settled()
+	require.Equal(t, map[string]int{"uncertain": 1}, w.permits(), "the time is over for the next upstream too")
+	w.balanced()
+}
+
+// The time to read a request is not the time to answer it.
+func TestReadTimeoutEndsWithTheBody(t *testing.T) {
+	w := newWorld(t, "request: 30s", "request: 30s, read_body: 500ms")
+	client, _ := w.openai(w.key("app", budget(10_000_000)))
+	stream := client.Chat.Completions.NewStreaming(t.Context(), chat("demo-small", "{{provider: slow=600ms pace=10ms tokens=5}}"))
+	for stream.Next() {
+		continue
+	}
+	require.NoError(t, stream.Err())
+	w.balanced()
+}
+
+// A client that leaves does not hide what it used: the upstream is read on.
+func TestClientLeaves(t *testing.T) {
+	w := newWorld(t)
+	token := w.key("app", budget(10_000_000))
+	client, _ := w.openai(token)
+	ctx, leave := context.WithCancel(t.Context())
+	stream := client.Chat.Completions.NewStreaming(ctx, chat("demo-small", "{{provider: pace=2ms tokens=40}}"))
+	require.True(t, stream.Next())
+	leave()
+	_ = stream.Close()
+	w.settled()
+	require.Equal(t, map[string]int{"settled": 1}, w.permits())
+	require.Greater(t, constraint(t, w.usage(token), "cost_per_day").Consumed, int64(80), "all forty tokens")
+	w.balanced()
+}
+
 func TestOneGatewayPerFile(t *testing.T) {
 	w := newWorld(t)
 	_, err := server.Open(t.Context(), w.server.Config, nil)
