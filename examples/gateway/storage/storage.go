@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	_ "modernc.org/sqlite" // the driver
 
@@ -44,7 +45,11 @@ type File struct {
 // governancesqlite's Migrate and Check.
 func Open(ctx context.Context, path string, o Options) (*File, error) {
 	f := &File{}
-	if err := f.open(ctx, path, o); err != nil {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	if err := f.open(ctx, full, o); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -95,7 +100,7 @@ const marker = "tallystick_migrations"
 // probe looks at a file without the right to change it: to open it in earnest is to
 // choose its journal, and that must not happen to somebody else's database.
 func probe(ctx context.Context, path string, serve bool) error {
-	handle, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro"}).String())
+	handle, err := sql.Open("sqlite", uri(path, "mode=ro"))
 	if err != nil {
 		return ErrFile
 	}
@@ -118,7 +123,16 @@ func dsn(path string) string {
 	settings := url.Values{"_pragma": {
 		"journal_mode(wal)", "synchronous(full)", "busy_timeout(5000)", "foreign_keys(1)", "fullfsync(1)",
 	}}
-	return (&url.URL{Scheme: "file", Path: path, RawQuery: settings.Encode()}).String()
+	return uri(path, settings.Encode())
+}
+
+// uri names a file in the way that takes settings. The path is absolute.
+func uri(path, query string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // a drive
+	}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: query}).String()
 }
 
 // plain drops the path from an error: the caller knows it.

@@ -30,7 +30,8 @@ func TestServeAndLookAtTheSameTime(t *testing.T) {
 		_, err = storage.Open(t.Context(), path, storage.Options{Serve: true})
 		require.ErrorIs(t, err, storage.ErrServed)
 	}
-	tool, err := storage.Open(t.Context(), path, storage.Options{})
+	t.Chdir(filepath.Dir(path))
+	tool, err := storage.Open(t.Context(), filepath.Base(path), storage.Options{})
 	require.NoError(t, err)
 	_, err = tool.Keys.CreateTeam(t.Context(), keys.CreateTeam{ID: "acme"})
 	require.NoError(t, err)
