@@ -166,6 +166,9 @@ func (d *data) apply(ch *governance.Changes) error {
 				return governance.ErrRetry
 			}
 		}
+		if twice(b.Permits) {
+			return governance.ErrRetry
+		}
 	}
 	for i := range ch.Permits {
 		if old := d.permits[ch.Permits[i].ID]; old == nil || old.Version+1 != ch.Permits[i].Version {
@@ -197,6 +200,18 @@ func (d *data) apply(ch *governance.Changes) error {
 	}
 	d.notes = append(d.notes, ch.Notes...)
 	return nil
+}
+
+// twice reports whether an id occurs more than once.
+func twice(list []governance.Record) bool {
+	if len(list) < 2 {
+		return false
+	}
+	seen := make(map[governance.PermitID]struct{}, len(list))
+	for i := range list {
+		seen[list[i].ID] = struct{}{}
+	}
+	return len(seen) < len(list)
 }
 
 // Permits implements governance.Store.

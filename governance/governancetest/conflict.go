@@ -36,6 +36,10 @@ func stepPermitUnique(e *env) {
 	e.mustNotCommit(&governance.Changes{Batch: &governance.Batch{
 		ID: again.Batch, At: again.At, Terms: [][]byte{{1}}, Permits: []governance.Record{fresh, again},
 	}})
+	twice := e.newRecord(e.batchID())
+	e.mustNotCommit(&governance.Changes{Batch: &governance.Batch{
+		ID: twice.Batch, At: twice.At, Terms: [][]byte{{1}}, Permits: []governance.Record{twice, twice},
+	}})
 	// Nor did the batch: its id is free.
 	e.ok(e.store.Step(e.ctx, &governance.Plan{Batch: fresh.Batch}, func(*governance.Loaded) *governance.Changes {
 		return &governance.Changes{Batch: &governance.Batch{ID: fresh.Batch, At: fresh.At, Terms: [][]byte{{1}}, Permits: []governance.Record{fresh}}}

@@ -23,6 +23,7 @@ func doubtCases() []scenario {
 		{name: "PrimitiveG7FailureIsNoRefusal", run: doubtFailure},
 		{name: "RetryIsRepeated", run: doubtRetry},
 		{name: "LockTimeoutSkipsTheHeld", run: doubtLockTimeout},
+		{name: "HeldRowsAreAnOutageOfTheirOwn", run: doubtHeld},
 		{name: "PoisonFailsAlone", run: doubtPoison},
 		{name: "PrimitiveG22QueueIsBounded", run: doubtQueue},
 		{name: "FullQueueLeavesRoomForOthers", run: doubtFair},
@@ -208,6 +209,42 @@ func doubtLockTimeout(e *env) {
 		e.Fatalf("the attempts skipped: %v, want the second to", skipped)
 	}
 	e.ok(p.Cancel(e.ctx))
+}
+
+// doubtHeld: some rows do not come. Who needs them is told to try again; nobody takes
+// a row that was not locked for an empty one, nor a permit that was not loaded for
+// one that does not exist; everybody else goes on.
+func doubtHeld(e *env) {
+	e.team("team-1", everyLimit())
+	e.team("team-2", everyLimit())
+	stuck, free := e.caller("team-1", everyLimit()), e.caller("team-2", everyLimit())
+	rows := &holding{Store: e.store}
+	g := e.governor(governance.Stores{Keys: e.keys, Store: rows}, nil)
+	admit := func(c *caller) (*governance.Permit, error) { return g.Admit(e.ctx, request(c, both(10, 10))) }
+	open, err := admit(stuck)
+	e.ok(err)
+	ids := e.constraintsOf(stuck)
+	before := e.snapshot(ids...)
+	for _, id := range ids { // each row by itself
+		rows.hold(id)
+		_, err = admit(stuck)
+		e.is(err, governance.ErrUnavailable)
+	}
+	rows.hold(ids...)
+	err = open.Raise(e.ctx, both(20, 20))
+	e.is(err, governance.ErrUnavailable)
+	err = open.Settle(e.ctx, governance.Used(3, 3))
+	e.is(err, governance.ErrUnavailable)
+	_, err = g.Resolve(e.ctx, e.finding(open.ID(), governance.NotSent()))
+	e.is(err, governance.ErrUnavailable)
+	e.unchanged(before, ids...)
+	p, err := admit(free)
+	e.ok(err)
+	e.ok(p.Cancel(e.ctx))
+	rows.hold()
+	e.ok(g.Close(e.ctx)) // what could not be recorded is, now
+	e.equal("state", e.record(open.ID()).State, governance.StateSettled)
+	e.held(stuck, governance.ScopeTeam, "tokens_per_day", 3, 0, 0)
 }
 
 // doubtPoison has a database that refuses one key's rows: only that key fails.

@@ -2,6 +2,7 @@ package governancetest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,6 +24,43 @@ func (f *faulty) Step(ctx context.Context, plan *governance.Plan, decide func(*g
 func (e *env) through(o *governance.Options, f func(ctx context.Context, plan *governance.Plan, commit func() error) error) *governance.Governor {
 	e.Helper()
 	return e.governor(governance.Stores{Keys: e.keys, Store: &faulty{e.store, f}}, o)
+}
+
+// holding is a store whose rows others hold: a step that waits for one of them times
+// out, and one that skips gets it unlocked and without its state.
+type holding struct {
+	governance.Store
+	mu   sync.Mutex
+	rows map[governance.ConstraintID]bool
+}
+
+func (h *holding) hold(ids ...governance.ConstraintID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rows = map[governance.ConstraintID]bool{}
+	for _, id := range ids {
+		h.rows[id] = true
+	}
+}
+
+func (h *holding) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := slices.ContainsFunc(plan.Constraints, func(id governance.ConstraintID) bool { return h.rows[id] })
+	if held && !plan.SkipLocked {
+		return governance.ErrLockTimeout
+	}
+	return h.Store.Step(ctx, plan, func(l *governance.Loaded) *governance.Changes {
+		for i, id := range plan.Constraints {
+			if h.rows[id] {
+				l.Current[i] = governance.Current{}
+			}
+		}
+		if held {
+			l.Permits = make([]governance.Record, len(l.Permits)) // admitted by the transaction that holds the rows
+		}
+		return decide(l)
+	})
 }
 
 // gate is a Governor whose first step waits until the gate is opened.

@@ -1,9 +1,11 @@
 package governancetest
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -19,6 +21,7 @@ func identityCases() []scenario {
 		{name: "OldIDIsPruned", run: identityPruned},
 		{name: "FutureID", run: identityFuture},
 		{name: "OneIDManyCallers", run: identityRace},
+		{name: "OwnerAloneEndsAPermit", run: identityOwner},
 		{name: "OneIDTwoHandles", needs: Features{Shared: true}, run: identityRaceShared},
 		{name: "IDIsLookedUpBeforeFreshness", run: identityBeforeFreshness},
 		{name: "MintedIDsAreUnique", run: identityMinted},
@@ -194,6 +197,33 @@ func identityRace(e *env) {
 
 func identityRaceShared(e *env) { e.oneID(e.g, e.governor(e.h.Reopen(e, e.b), nil)) }
 
+// identityOwner: a first attempt whose commit never happened, and whose Governor does
+// not know that, must not cancel the permit that a second attempt got under the id.
+func identityOwner(e *env) {
+	e.team("team-1", everyLimit())
+	c := e.caller("team-1", everyLimit())
+	var steps atomic.Int64
+	admitted := make(chan struct{})
+	g := e.through(nil, func(_ context.Context, _ *governance.Plan, commit func() error) error {
+		if steps.Add(1) == 1 {
+			return unknown()
+		}
+		<-admitted
+		return commit()
+	})
+	id := e.id()
+	_, err := g.Admit(e.ctx, ask(c, both(10, 10), id))
+	if err == nil {
+		e.Fatal("admitted by a commit that did not happen")
+	}
+	p, err := e.g.Admit(e.ctx, ask(c, both(10, 10), id))
+	e.ok(err)
+	close(admitted)
+	e.ok(g.Close(e.ctx))
+	e.equal("state", e.record(id).State, governance.StateOpen)
+	e.settle(p, governance.Used(1, 1))
+}
+
 func identityBeforeFreshness(e *env) {
 	e.team("team-1", everyLimit())
 	c := e.caller("team-1", everyLimit())
@@ -231,6 +261,12 @@ func identityOneBatch(e *env) {
 	var mu sync.Mutex
 	counts := map[string]int{}
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		p, err := gate.g.Admit(e.ctx, request(c, both(1, 1))) // keeps the store busy
+		e.background(err)
+		e.background(p.Cancel(e.ctx))
+	})
+	<-gate.entered
 	for i := range 9 {
 		wg.Go(func() {
 			r := ask(c, both(10, 10), id)

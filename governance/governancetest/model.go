@@ -1,6 +1,7 @@
 package governancetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -156,9 +157,12 @@ func (b *book) free(p *bookPermit) {
 	p.slots = nil
 }
 
-// uncertain reports whether something of a settled permit is not known.
+// uncertain reports whether an account holds something of a settled permit that is
+// not known.
 func (p *bookPermit) uncertain() bool {
-	return p.state == governance.StateSettled && (p.outcome.Tokens.Certainty != governance.Known || (p.outcome.Cost.Certainty != governance.Known && !p.bound.Free))
+	return p.state == governance.StateSettled && slices.ContainsFunc(p.accounts, func(name string) bool {
+		return measureOf(p.outcome, name).Certainty != governance.Known
+	})
 }
 
 // resolve is an operator's finding.

@@ -193,12 +193,16 @@ func refusalLongest(e *env) {
 	if len(r.All) != 2 || r.RetryAfter < 11*time.Hour {
 		e.Fatalf("retry after %s of %+v, want the end of the day", r.RetryAfter, r.All)
 	}
-	// Equal reasons: the one that takes longest is named.
-	e.team("team-2", keys.Limits{TokensPerMinute: keys.Limit(60)})
-	c = e.caller("team-2", keys.Limits{TokensPerMinute: keys.Limit(70)})
-	e.admit(c, tokens(60))
-	r = e.refused(c, tokens(60), governance.ReasonRate)
-	e.equal("scope", r.Verdict.Constraint.Scope, governance.ScopeTeam)
-	e.equal("number of constraints that bind", len(r.All), 2)
-	e.equal("retry after", r.RetryAfter, r.Verdict.RetryAfter)
+	// Equal reasons: the one that takes longest is named, wherever it stands in the
+	// order of the ids.
+	for i := range 10 {
+		team := "team-" + string(rune('a'+i))
+		e.team(team, keys.Limits{TokensPerMinute: keys.Limit(60)})
+		c = e.caller(team, keys.Limits{TokensPerMinute: keys.Limit(70)})
+		e.admit(c, tokens(60))
+		r = e.refused(c, tokens(60), governance.ReasonRate)
+		e.equal("scope", r.Verdict.Constraint.Scope, governance.ScopeTeam)
+		e.equal("number of constraints that bind", len(r.All), 2)
+		e.equal("retry after", r.RetryAfter, r.Verdict.RetryAfter)
+	}
 }

@@ -14,6 +14,7 @@ func renewCases() []scenario {
 		{name: "ExpiryFreesSlotsAndNothingElse", run: renewExpiry},
 		{name: "LostSlotIsHadAgainUnderTheLimit", run: renewAgain},
 		{name: "LostSlotGoesOnWithout", run: renewWithout},
+		{name: "LostSlotIsNotHadAboveALoweredLimit", run: renewLowered},
 		{name: "SettleAfterExpiryDecrementsNothing", run: renewSettleLate},
 		{name: "OwnSlotsThatExpiredAreNotReturned", run: renewOwnExpired},
 		{name: "SettleReleasesTheSlotHadAgain", run: renewSettleAgain},
@@ -96,6 +97,17 @@ func renewWithout(e *env) {
 		e.settle(permit, governance.Used(1, 0))
 	}
 	e.equal("slots", e.slots(c), int64(1)) // the other's
+}
+
+func renewLowered(e *env) {
+	c := e.slotted(2)
+	p := e.admit(c, tokens(1))
+	e.advance(2 * time.Minute)
+	e.limitTeam("team-1", keys.LimitsChange{Concurrency: keys.Set(keys.Limit(0))})
+	e.is(p.Renew(e.ctx), governance.ErrNoSlot)
+	e.equal("slots", e.slots(c), int64(0))
+	e.settle(p, governance.Used(1, 0)) // the work went on without
+	e.equal("slots", e.slots(c), int64(0))
 }
 
 func renewSettleLate(e *env) {
