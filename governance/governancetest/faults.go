@@ -26,6 +26,33 @@ func (e *env) through(o *governance.Options, f func(ctx context.Context, plan *g
 	return e.governor(governance.Stores{Keys: e.keys, Store: &faulty{e.store, f}}, o)
 }
 
+// drop decides a step and commits nothing of it.
+func drop(ctx context.Context, s governance.Store, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	return s.Step(ctx, plan, func(l *governance.Loaded) *governance.Changes {
+		decide(l)
+		return nil
+	})
+}
+
+// forgetful is a store that drops its first step and does not know it; later ones
+// wait until it may go on.
+type forgetful struct {
+	governance.Store
+	steps atomic.Int64
+	goOn  chan struct{}
+}
+
+func (f *forgetful) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	if f.steps.Add(1) == 1 {
+		if err := drop(ctx, f.Store, plan, decide); err != nil {
+			return err
+		}
+		return unknown()
+	}
+	<-f.goOn
+	return f.Store.Step(ctx, plan, decide)
+}
+
 // holding is a store whose rows others hold: a step that waits for one of them times
 // out, and one that skips gets it unlocked and without its state.
 type holding struct {

@@ -1,11 +1,9 @@
 package governancetest
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -202,15 +200,8 @@ func identityRaceShared(e *env) { e.oneID(e.g, e.governor(e.h.Reopen(e, e.b), ni
 func identityOwner(e *env) {
 	e.team("team-1", everyLimit())
 	c := e.caller("team-1", everyLimit())
-	var steps atomic.Int64
-	admitted := make(chan struct{})
-	g := e.through(nil, func(_ context.Context, _ *governance.Plan, commit func() error) error {
-		if steps.Add(1) == 1 {
-			return unknown()
-		}
-		<-admitted
-		return commit()
-	})
+	store := &forgetful{Store: e.store, goOn: make(chan struct{})}
+	g := e.governor(governance.Stores{Keys: e.keys, Store: store}, nil)
 	id := e.id()
 	_, err := g.Admit(e.ctx, ask(c, both(10, 10), id))
 	if err == nil {
@@ -218,7 +209,7 @@ func identityOwner(e *env) {
 	}
 	p, err := e.g.Admit(e.ctx, ask(c, both(10, 10), id))
 	e.ok(err)
-	close(admitted)
+	close(store.goOn)
 	e.ok(g.Close(e.ctx))
 	e.equal("state", e.record(id).State, governance.StateOpen)
 	e.settle(p, governance.Used(1, 1))

@@ -99,7 +99,7 @@ func valuesBuckets(e *env) {
 func valuesSlots(e *env) {
 	e.tampered = true
 	c := governance.Cell{Key: governance.AccountKey{Constraint: cid(1)}, End: math.MaxInt64, Kind: governance.KindConcurrency}
-	c.Slots.Holders = []governance.SlotHolder{{Incarnation: 1, Count: 1, Expires: 0}, {Incarnation: math.MaxUint64, Count: math.MaxInt64, Expires: math.MaxInt64}}
+	c.Slots.Holders = []governance.SlotHolder{{Incarnation: 1, Count: 1, Expires: 0}, {Incarnation: math.MaxUint64, Count: 1 << 40, Expires: math.MaxInt64}}
 	saved := c
 	saved.Slots = c.Slots.Clone()
 	e.write(&governance.Changes{Cells: []governance.Cell{saved}})
