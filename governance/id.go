@@ -12,14 +12,14 @@ import (
 // (scope, subject, kind, policy, rule, period) and of nothing that an edit can
 // change, so counters survive edits, rotation, deletion and re-adding.
 //
-// Source: design "Words".
+// Source: internal/docs/architecture.md "State".
 type ConstraintID [16]byte
 
 // PermitID names one provider attempt. It is a version 7 UUID: its first 48 bits
 // are milliseconds since the Unix epoch, so that permits can be kept in a ring
 // by time and pruned without touching younger ones.
 //
-// Source: design "Freshness, identity, outcome".
+// Source: internal/docs/architecture.md "State".
 type PermitID [16]byte
 
 // BatchID names one committed transaction of admissions. A store inserts it under

@@ -24,7 +24,7 @@ type task interface {
 // tasks wait and go together; a lone caller runs its own at once, in its own
 // goroutine, and waits for nobody.
 //
-// Source: design "Speed by sharing the transaction".
+// Source: internal/docs/performance.md.
 type lane struct {
 	g *Governor
 

@@ -21,7 +21,7 @@ type Evidence struct {
 // Errors: ErrInvalid, ErrNotFound, ErrConflict (resolved otherwise), ErrTerminal
 // (nothing is held any more), ErrUnavailable, ErrUnknownOutcome.
 //
-// Source: design "Holds and audit".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 func (g *Governor) Resolve(ctx context.Context, e Evidence) (*Hold, error) {
 	if err := validOperator(e.Actor, e.Reason); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ const verifyPage = 500
 // Concurrency: safe while admissions go on.
 // Errors: ErrUnavailable, ErrUnknownOutcome, ErrCorrupt, ErrClosed.
 //
-// Source: design "Holds and audit".
+// Source: internal/docs/guarantees.md "The books".
 func (g *Governor) Verify(ctx context.Context) (*Verification, error) {
 	v := &Verification{}
 	var after AccountKey

@@ -27,7 +27,7 @@ type Measure struct {
 // Outcome is how an attempt ended. The zero Outcome is unknown in both
 // quantities, which keeps the whole reservation.
 //
-// Source: ADR-046 "Global admission and accounting", design "Settlement".
+// Source: ADR-046 "Global admission and accounting"; internal/docs/guarantees.md "Nothing is refunded by accident".
 type Outcome struct {
 	Unsent bool // it is proved that nothing was sent: everything is returned
 	Tokens Measure

@@ -24,7 +24,7 @@ type raising struct {
 // force, or nothing. It is absolute and monotone: a bound that is already
 // reached is a no-op.
 //
-// Source: design "Settlement".
+// Source: internal/docs/guarantees.md "The invariant".
 func (s *sheet) raise(o *raising) {
 	i := s.permit(o.id)
 	if i < 0 {

@@ -80,7 +80,7 @@ func (v *Verdict) Remaining() int64 {
 // The embedded Verdict is that of the constraint which decided; All lists every
 // constraint that had no room. Constraint is nil when no constraint decided.
 //
-// Source: design "Refusals".
+// Source: internal/docs/guarantees.md "All or none".
 type Refusal struct {
 	Reason     Reason
 	Verdict    Verdict

@@ -16,7 +16,7 @@ type renewal struct {
 
 // renew extends all slots of the incarnation at once.
 //
-// Source: design "Quotas and budgets".
+// Source: internal/docs/guarantees.md "Concurrency".
 func (s *sheet) renew(o *renewal) {
 	w, err := s.slotsOf(o.constraint)
 	if err != nil {

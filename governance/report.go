@@ -36,7 +36,7 @@ type Explanation struct {
 // Errors: ErrInvalid, ErrStale, ErrUnavailable, ErrCorrupt, ErrClosed. A refusal is
 // not an error here.
 //
-// Source: design "Holds and audit".
+// Source: internal/docs/guarantees.md "All or none".
 func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error) {
 	if err := r.validate(); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ const slotLife = 60 * time.Second
 // one expiry. An incarnation that did not renew in time frees its slots; never
 // its tokens or money.
 //
-// Source: design "Quotas and budgets".
+// Source: internal/docs/guarantees.md "Concurrency".
 type Slots struct {
 	Holders []SlotHolder // sorted by incarnation
 }

@@ -15,7 +15,7 @@ type Status struct {
 
 // StatusOf is the table of refusals. An error that is none of ours is 500.
 //
-// Source: design "Refusals".
+// Source: internal/docs/guarantees.md "Availability".
 func StatusOf(err error) Status {
 	var refusal *Refusal
 	switch {

@@ -17,7 +17,7 @@ import (
 // decide, write what it returns, in one transaction (or under one mutex). An
 // adapter knows nothing of limits.
 //
-// Source: design "The shape" and "One step".
+// Source: internal/docs/architecture.md "The path of one call".
 type Store interface {
 	// Step runs one transaction. The adapter must, in this order:
 	//
@@ -159,7 +159,7 @@ type WindowChange struct {
 // transaction in doubt, fails when that one committed, and makes a later commit
 // impossible when it succeeds.
 //
-// Source: design "Commit has three outcomes".
+// Source: internal/docs/guarantees.md "Ambiguity".
 type Batch struct {
 	ID      BatchID
 	At      int64    // µs

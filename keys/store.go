@@ -17,7 +17,7 @@ import "context"
 // only the waiting failed, the result comes with ErrUnconfirmed, so that a token
 // shown once is not lost.
 //
-// Source: ADR-046 "Shared identity"; design "Keys".
+// Source: ADR-046 "Shared identity"; internal/docs/guarantees.md "Revoked is revoked".
 type Store interface {
 	Admin
 	Resolver

@@ -45,7 +45,7 @@ var lastBody = base62(func() (b [32]byte) {
 //
 //	tly_00000000000000000000000000000000000000000001N4bGd
 //
-// Source: design "Keys".
+// Source: internal/docs/architecture.md "The path of one call".
 type Token struct{ plain *string } // a pointer: reflection prints an address
 
 // Mint makes a token of the default format from 32 bytes of random, or of

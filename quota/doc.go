@@ -37,5 +37,5 @@
 // it was given. An overrun or a lowered limit can leave the sum above it; then nothing
 // more is reserved.
 //
-// Source: design "Quotas and budgets", ADR-045 "Accounts, windows and reports".
+// Source: internal/docs/architecture.md "State"; ADR-045 "Accounts, windows and reports".
 package quota

@@ -16,7 +16,7 @@ import (
 // Concurrency: not safe; a store serializes the calls on one bucket. A copy shares
 // memory with its original, so only one of them may be used on; see Clone.
 //
-// Source: design "Rates".
+// Source: internal/docs/guarantees.md "Rates".
 type Bucket struct {
 	anchored bool
 	anchor   int64  // everything before this moment has been drained

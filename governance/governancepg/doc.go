@@ -22,5 +22,5 @@
 // The caller opens and owns the pool. The package keeps no session state: it
 // works through a pooler in transaction mode.
 //
-// Source: design "One step (the traps are time and edits)"; internal/docs/architecture.md.
+// Source: internal/docs/architecture.md "In Postgres".
 package governancepg

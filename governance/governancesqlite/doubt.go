@@ -20,7 +20,7 @@ const full = 13
 // is next recovered. A write of our own settles that: it goes over them, or, when
 // they are seen, makes them last.
 //
-// Source: design "Commit has three outcomes".
+// Source: internal/docs/guarantees.md "Ambiguity".
 func (s *Store) find(ctx context.Context, ch *governance.Changes, cause error) error {
 	var seen evidence
 	err := s.db.Write(ctx, func(tx *sqlitetx.Tx) (err error) {

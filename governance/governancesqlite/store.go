@@ -13,7 +13,7 @@
 // Several processes on one machine may share a file. For several machines there
 // is governancepg.
 //
-// Source: design "The shape", "Admission, exactly".
+// Source: internal/docs/architecture.md "In SQLite".
 package governancesqlite
 
 import (

@@ -152,7 +152,7 @@ func (a *attempt) finish() {
 
 // unanswered is the outcome of an attempt that got no response.
 //
-// Source: design "What proves that nothing was used".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 func (a *attempt) unanswered() governance.Outcome {
 	d := a.sent.Load()
 	if d == nil {

@@ -21,7 +21,7 @@ const inputOverhead = 16
 // may pass, with a cost that fits no budget: should an edit bring a budget before
 // the request is admitted, it is refused after all.
 //
-// Source: design "Bounds that let people work".
+// Source: internal/docs/guarantees.md "Not promised".
 func (t *Transport) bound(p *plan, output int64) error {
 	a, request := p.ask, &p.request
 	unpriced, hosted := anyBut(a.unpriced, t.fields), anyBut(a.hosted, t.tools)

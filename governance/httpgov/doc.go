@@ -53,5 +53,5 @@
 // cannot help. A fallback above the Transport tells them from a provider's answers
 // with [RefusalFrom]. An outage of the store is 503, never 401.
 //
-// Source: design "The HTTP seam", "What proves that nothing was used", "Refusals".
+// Source: internal/docs/architecture.md "The path of one call"; internal/docs/guarantees.md.
 package httpgov

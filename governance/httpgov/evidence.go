@@ -11,7 +11,7 @@ import (
 // evidence is what is known about how far a request got on its way to the
 // provider. Trace hooks run on several goroutines, some after RoundTrip returned.
 //
-// Source: design "What proves that nothing was used".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 type evidence struct {
 	mu        sync.Mutex
 	asked     bool // the transport below reports what it does

@@ -34,7 +34,7 @@ type Options struct {
 // Answers: 401 for no key, two different keys, an unknown, revoked or expired
 // one; 503 with Retry-After when the store does not answer, never 401.
 //
-// Source: design "Refusals" and "The HTTP seam".
+// Source: internal/docs/guarantees.md "Revoked is revoked".
 func Middleware(next http.Handler, resolver keys.Resolver, o *Options) http.Handler {
 	m := &middleware{next: next, resolver: resolver}
 	if o != nil {

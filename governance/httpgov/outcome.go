@@ -11,7 +11,7 @@ import (
 // outcome turns a finding into what is settled, at the price that the permit
 // captured. Tokens and cost are certain or not each for itself.
 //
-// Source: design "Settlement".
+// Source: internal/docs/guarantees.md "Settled exactly once".
 func (f finding) outcome(price []byte, a *ask) governance.Outcome {
 	if f.nothing {
 		return governance.Used(0, 0)

@@ -43,7 +43,7 @@ func PrincipalFrom(ctx context.Context) (*keys.Principal, bool) {
 // Errors: ErrNoPrincipal, keys.ErrUnknown, keys.ErrRevoked, keys.ErrExpired,
 // keys.ErrUnavailable.
 //
-// Source: design "The HTTP seam".
+// Source: internal/docs/guarantees.md "Revoked is revoked".
 func FreshPrincipal(ctx context.Context) (*keys.Principal, error) {
 	c, ok := ctx.Value(contextKey{}).(*caller)
 	if !ok || c.principal == nil || c.fresh == nil {

@@ -29,7 +29,7 @@ const (
 //
 // Concurrency: safe for concurrent use.
 //
-// Source: design "The HTTP seam".
+// Source: internal/docs/architecture.md "The path of one call".
 type Transport struct {
 	// Governor decides.
 	Governor *governance.Governor

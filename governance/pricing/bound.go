@@ -61,7 +61,7 @@ type Bound struct {
 // Errors: *MissingPriceError (ErrNoPrice) names the missing price or window,
 // *UnboundedError (ErrUnbounded), ErrInvalid, amount.ErrOverflow. An error is
 // never a bound of zero.
-// Source: design "Bounds that let people work".
+// Source: internal/docs/architecture.md "Units".
 func (r Row) Bound(s Shape) (Bound, error) {
 	t := r.t
 	if t == nil {
@@ -300,7 +300,7 @@ const (
 // stored prompts, earlier responses, hosted tools.
 //
 // Units: tokens.
-// Source: design "Bounds that let people work".
+// Source: internal/docs/architecture.md "Units".
 func InputBound(body []byte, messages, tools int) int64 {
 	n := int64(len(body)) + requestOverhead + messageOverhead*int64(max(messages, 0))
 	if tools > 0 {

@@ -63,7 +63,7 @@ func LoadLiteLLM(path string) (*Catalogue, error) {
 // which [Catalogue.Report] also returns.
 //
 // Errors: ErrCatalogue.
-// Source: design "Bounds that let people work".
+// Source: internal/docs/architecture.md "Units".
 func ParseLiteLLM(r io.Reader, o *Options) (*Catalogue, *Report, error) {
 	if o == nil {
 		o = &Options{}

@@ -21,7 +21,7 @@ import (
 // Units: microUSD, rounded up.
 // Concurrency: safe; no allocation.
 // Errors: ErrNoPrice for the zero Row, amount.ErrOverflow.
-// Source: design "Settlement".
+// Source: internal/docs/architecture.md "Units".
 func (r Row) Cost(u usage.Usage) (amount.MicroUSD, usage.State, error) {
 	t := r.t
 	if t == nil {

@@ -80,5 +80,5 @@
 //     text. For models that make other things it costs Unknown.
 //   - max_tokens is not used: it has meant the window and the output.
 //
-// Source: design "Bounds that let people work" and "Settlement".
+// Source: internal/docs/architecture.md "Units".
 package pricing

@@ -146,7 +146,7 @@ type table struct {
 // The zero Row has no price. A Row never changes: copy it freely.
 //
 // Concurrency: safe.
-// Source: design "Settlement".
+// Source: internal/docs/architecture.md "State".
 type Row struct{ t *table }
 
 // Model returns the catalogue's name of the model.

@@ -43,5 +43,5 @@
 //
 // Nothing here does I/O, keeps a clock or starts a goroutine.
 //
-// Source: design "Settlement".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 package usage

@@ -114,7 +114,7 @@ func statusOf(e *ProviderError) int {
 //
 // Every other status proves nothing: the call may have run and failed late.
 //
-// Source: design "What proves that nothing was used".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 func ProvesNothingUsed(p Protocol, status int, complete, dataSeen bool) bool {
 	if !complete || dataSeen || !p.known() {
 		return false

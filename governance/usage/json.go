@@ -11,7 +11,7 @@ import "fmt"
 //
 // Concurrency: safe; body is not kept.
 // Errors: ErrSyntax, ErrProtocol.
-// Source: design "Settlement".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 func FromJSON(p Protocol, body []byte) (Usage, error) {
 	b := response{protocol: p}
 	if !p.known() {

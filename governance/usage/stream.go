@@ -12,7 +12,7 @@ import "bytes"
 // usage stays unknown unless a final report follows it.
 //
 // Concurrency: none; one goroutine at a time.
-// Source: design "Settlement" and "The HTTP seam".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 type Stream struct {
 	protocol Protocol
 	scan     EventScanner

@@ -58,7 +58,7 @@ func Of(n int64) Count {
 // The zero value is wholly unknown. Values can be compared with ==.
 //
 // Units: all counts are tokens, but WebSearches and OtherTools, which are calls.
-// Source: design "Settlement".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 type Usage struct {
 	// Disjoint classes: their sum is what the call used.
 	Input                Count // read fresh, neither from nor into a cache

@@ -44,7 +44,7 @@ const (
 //
 // Errors: ErrUnconfirmed, for whatever reason the end was not seen.
 //
-// Source: design "One step (the traps are time and edits)".
+// Source: internal/docs/architecture.md "In Postgres".
 func Barrier(ctx context.Context, pool *pgxpool.Pool, s Schema, wait time.Duration) error {
 	if wait <= 0 {
 		wait = defaultBarrierWait
