@@ -13,9 +13,19 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the numbered files, for your own migration tool. Run those of
-// keyspg too.
-func Migrations() fs.FS { return files }
+// Migrations are the files for your own migration tool, in folders by package:
+// keyspg first. They
+// are complete: the schema is in place and each file records itself, so that Check
+// finds it.
+//
+// Errors: none with a schema name that was accepted.
+func (db *DB) Migrations() (fs.FS, error) {
+	script, err := migratepg.Script(db.schema, keyspg.Source(), Source())
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Export(script)
+}
 
 // Source names the migrations.
 func Source() migrate.Source { return migrate.Source{Package: "governancepg", FS: files} }

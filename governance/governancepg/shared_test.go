@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -184,4 +186,25 @@ func TestLockOrder(t *testing.T) {
 	var deadlocks int64
 	require.NoError(t, conn(t, o).QueryRow(t.Context(), `select deadlocks from pg_stat_database where datname = current_database()`).Scan(&deadlocks))
 	require.Zero(t, deadlocks)
+}
+
+// TestOwnTool: the exported files, run by another tool, leave what Check wants.
+func TestOwnTool(t *testing.T) {
+	db := pgtest.New(t)
+	o := open(t, db.Pool, db.DSN, db.Schema, &atomic.Int64{})
+	require.Error(t, o.Check(t.Context()))
+	files, err := o.Migrations()
+	require.NoError(t, err)
+	for _, folder := range []string{"keyspg", "governancepg"} {
+		names, err := fs.Glob(files, folder+"/*.up.sql")
+		require.NoError(t, err)
+		require.NotEmpty(t, names)
+		for _, name := range names {
+			text, err := fs.ReadFile(files, name)
+			require.NoError(t, err)
+			_, err = db.Pool.Exec(t.Context(), string(text), pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err, name)
+		}
+	}
+	require.NoError(t, o.Check(t.Context()))
 }

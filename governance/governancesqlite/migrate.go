@@ -20,12 +20,22 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the numbered files of this package, for your own migration tool;
-// those of keyssqlite belong to the same file.
-func Migrations() fs.FS { return files }
+// Migrations are the files for your own migration tool, in folders by package:
+// keyssqlite first. They are complete: each file records itself, so that Check
+// finds it.
+func Migrations() (fs.FS, error) {
+	script, err := migratesqlite.Script(sources()...)
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Export(script)
+}
+
+// Source names the migrations.
+func Source() migrate.Source { return migrate.Source{Package: "governancesqlite", FS: files} }
 
 func sources() []migrate.Source {
-	return []migrate.Source{keyssqlite.Source(), {Package: "governancesqlite", FS: files}}
+	return []migrate.Source{keyssqlite.Source(), Source()}
 }
 
 // Migrate creates or updates the tables of keys and counters, all or nothing. Safe

@@ -38,8 +38,23 @@ func Example() {
 	fmt.Println("show this once:", made.Token.Reveal())
 }
 
-func ExampleMigrations() {
-	names, err := fs.Glob(keyspg.Migrations(), "migrations/*.sql")
+// ExampleStore_Migrations lists the files for a migration tool of your own. No
+// database is asked: the pool connects when it is first used.
+func ExampleStore_Migrations() {
+	pool, err := pgxpool.New(context.Background(), "postgres://localhost/app")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	st, err := keyspg.New(pool, &keyspg.Options{Schema: "tallystick"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	files, err := st.Migrations()
+	if err != nil {
+		log.Fatal(err)
+	}
+	names, err := fs.Glob(files, "keyspg/*.sql")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,6 +62,6 @@ func ExampleMigrations() {
 		fmt.Println(name)
 	}
 	// Output:
-	// migrations/001_keys.down.sql
-	// migrations/001_keys.up.sql
+	// keyspg/001_keys.down.sql
+	// keyspg/001_keys.up.sql
 }

@@ -12,9 +12,18 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the numbered files, for your own migration tool. {{schema}} stands
-// for the quoted schema.
-func Migrations() fs.FS { return files }
+// Migrations are the files for your own migration tool, in folders by package. They
+// are complete: the schema is in place and each file records itself, so that Check
+// finds it.
+//
+// Errors: none with a schema name that was accepted.
+func (s *Store) Migrations() (fs.FS, error) {
+	script, err := migratepg.Script(s.schema, Source())
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Export(script)
+}
 
 // Source names the migrations for adapters that share the schema.
 func Source() migrate.Source { return migrate.Source{Package: "keyspg", FS: files} }

@@ -12,8 +12,15 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the numbered files, for your own migration tool.
-func Migrations() fs.FS { return files }
+// Migrations are the files for your own migration tool. They are complete: each
+// file records itself, so that Check finds it.
+func Migrations() (fs.FS, error) {
+	script, err := migratesqlite.Script(Source())
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Export(script)
+}
 
 // Source names the migrations for adapters that share one file.
 func Source() migrate.Source { return migrate.Source{Package: "keyssqlite", FS: files} }
