@@ -77,8 +77,8 @@ func (v *Verdict) Remaining() int64 {
 // Refusal is the answer to a request that was not admitted: nothing was changed
 // anywhere, and the request's id is not remembered.
 //
-// The embedded Verdict is that of the constraint which decided; All lists every
-// constraint that had no room. Constraint is nil when no constraint decided.
+// Verdict is that of the constraint which decided; All lists every constraint that
+// had no room. Verdict.Constraint is nil when no constraint decided.
 //
 // Source: internal/docs/guarantees.md "All or none".
 type Refusal struct {
