@@ -15,7 +15,6 @@ import (
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/amount"
-	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/governance/governancepg"
 	"github.com/tallystick-go/tallystick/governance/governancesqlite"
 	"github.com/tallystick-go/tallystick/keys"
@@ -79,12 +78,8 @@ func (e *environment) govern(ctx context.Context, r row) (*governed, error) {
 			return nil, err
 		}
 		g.backend = db
-	case "memory":
-		db, err := governancemem.New(nil)
-		if err != nil {
-			return nil, err
-		}
-		g.backend = db
+	default:
+		return nil, fmt.Errorf("no store %q", r.store)
 	}
 	var err error
 	if g.gov, err = governance.New(g.backend, options); err != nil {
@@ -186,7 +181,8 @@ func admitAndSettle(g *governed) (load, error) {
 	}, nil
 }
 
-// refusedOnly asks for more money than there is; every answer is a refusal.
+// refusedOnly asks for a whole minute's tokens of buckets that are half full; every
+// answer is a refusal.
 func refusedOnly(g *governed) (load, error) {
 	return func(ctx context.Context, _ int) error {
 		r := g.request(g.anyone())

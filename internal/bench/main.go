@@ -41,7 +41,7 @@ func main() {
 
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	pattern := flags.String("run", "", "only rows whose name matches (the name and callers, such as admit/hot/32)")
+	pattern := flags.String("run", "", "only rows whose label matches (name, store and callers, such as admit/hot/postgres/32)")
 	asJSON := flags.Bool("json", false, "one JSON object per row")
 	length := flags.Duration("for", 5*time.Second, "how long each round of each side runs")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to the file")

@@ -15,7 +15,6 @@ type row struct {
 	work    func(*governed) (load, error)
 	spread  bool
 	refuse  bool // every answer is a refusal
-	ready   int  // permits admitted before the clock runs, per second measured
 }
 
 func (r row) label() string { return fmt.Sprintf("%s/%s/%d", r.name, r.store, r.callers) }
