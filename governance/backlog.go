@@ -99,8 +99,10 @@ func (b *backlog) pass(ctx context.Context) (done int, failed *SettleError) {
 		switch {
 		case o.err == nil:
 			done++
+			b.g.slots.ended(o.ending)
 		case o.hopeless(o.err):
 			done++
+			b.g.slots.ended(o.ending)
 			if !o.orphan || !errors.Is(o.err, ErrNotFound) { // an orphan that is not there was never committed
 				b.g.options.Logger.Error("governance: an outcome cannot be recorded", "permit", o.id.String(), "error", o.err)
 			}

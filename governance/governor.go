@@ -298,7 +298,9 @@ func (a *admission) abandoned(g *Governor) {
 	if t == nil {
 		return // never decided
 	}
-	g.backlog.add(&settlement{id: a.record.ID, owner: a.owner, terms: t, outcome: NotSent(), team: t.teamID, orphan: true})
+	g.backlog.add(&settlement{
+		id: a.record.ID, owner: a.owner, terms: t, ending: g.slots.orphan(t, a.record.At), outcome: NotSent(), team: t.teamID, orphan: true,
+	})
 }
 
 // sets caches the constraints of principals by key, so that identities are hashed

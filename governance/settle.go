@@ -13,6 +13,7 @@ type settlement struct {
 	terms   *terms
 	slots   map[ConstraintID]uint64 // incarnations that differ from the captured one
 	outcome Outcome
+	ending  []slotGroupKey // slots that the keeper counts as ending until this is recorded
 	team    string
 	orphan  bool // nobody received the permit
 

@@ -32,7 +32,10 @@ type slotGroupKey struct {
 type slotGroup struct {
 	sign    int64
 	permits map[*Permit]struct{}
+	ending  int // slots of permits whose end is on its way to the store, for however long
 }
+
+func (g *slotGroup) empty() bool { return len(g.permits) == 0 && g.ending == 0 }
 
 // slotTicket says under which incarnation an admission takes slots.
 type slotTicket struct {
@@ -85,23 +88,30 @@ func (k *slotKeeper) use(incarnation uint64) {
 }
 
 func (k *slotKeeper) join(key slotGroupKey, p *Permit, sign int64) {
+	k.group(key, sign).permits[p] = struct{}{}
+}
+
+// group returns a group one of whose slots was taken at the moment.
+func (k *slotKeeper) group(key slotGroupKey, sign int64) *slotGroup {
 	group := k.groups[key]
 	if group == nil {
 		group = &slotGroup{permits: map[*Permit]struct{}{}}
 		k.groups[key] = group
 	}
 	group.sign = max(group.sign, sign)
-	group.permits[p] = struct{}{}
 	if key.incarnation == k.incarnation {
 		k.sign = min(k.sign, sign)
 	}
+	return group
 }
 
 // forget drops a permit that is about to end, and returns under which incarnations
-// it has slots, where those differ from the captured one.
-func (k *slotKeeper) forget(p *Permit) map[ConstraintID]uint64 {
+// it has slots, where those differ from the captured one. Its slots are ending until
+// the end is recorded: while it is not, it may still give back a slot in the name of
+// their incarnation, which must not come back to life there once it has expired.
+func (k *slotKeeper) forget(p *Permit) (moved map[ConstraintID]uint64, ending []slotGroupKey) {
 	if p.terms.incarnation == 0 {
-		return nil
+		return nil, nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,14 +127,43 @@ func (k *slotKeeper) forget(p *Permit) map[ConstraintID]uint64 {
 			incarnation = p.terms.incarnation
 		}
 		key := slotGroupKey{h.constraint, incarnation}
-		if group := k.groups[key]; group != nil {
+		group := k.groups[key]
+		if group == nil {
+			continue
+		}
+		if _, member := group.permits[p]; member {
 			delete(group.permits, p)
-			if len(group.permits) == 0 {
-				delete(k.groups, key)
-			}
+			group.ending++
+			ending = append(ending, key)
 		}
 	}
-	return p.slots
+	return p.slots, ending
+}
+
+// orphan is forget for a permit that nobody received, admitted at the moment.
+func (k *slotKeeper) orphan(t *terms, at int64) (ending []slotGroupKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range t.holds {
+		if h := &t.holds[i]; h.kind == KindConcurrency {
+			key := slotGroupKey{h.constraint, t.incarnation}
+			k.group(key, at).ending++
+			ending = append(ending, key)
+		}
+	}
+	return ending
+}
+
+// ended says that nothing gives these slots back any more.
+func (k *slotKeeper) ended(list []slotGroupKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range list {
+		group := k.groups[key]
+		if group.ending--; group.empty() {
+			delete(k.groups, key)
+		}
+	}
 }
 
 func (k *slotKeeper) loop() {
@@ -147,7 +186,7 @@ func (k *slotKeeper) renewAll(ctx context.Context, only *terms) error {
 	k.mu.Lock()
 	var due []task
 	for key, group := range k.groups {
-		if only != nil && !only.hasConstraint(key.constraint) {
+		if len(group.permits) == 0 || (only != nil && !only.hasConstraint(key.constraint)) {
 			continue
 		}
 		o := &renewal{constraint: key.constraint, incarnation: key.incarnation, group: group, members: make([]*Permit, 0, len(group.permits))}
@@ -238,7 +277,7 @@ func (k *slotKeeper) moveOn(ctx context.Context, o *renewal) error {
 		}
 		p.setSlot(o.constraint, incarnation)
 	}
-	if len(o.group.permits) == 0 && k.groups[old] == o.group {
+	if o.group.empty() && k.groups[old] == o.group {
 		delete(k.groups, old)
 	}
 	k.mu.Unlock()

@@ -361,3 +361,65 @@ func TestSlotsFreeBy(t *testing.T) {
 		t.Errorf("%d are used", n)
 	}
 }
+
+// The permit of a lost answer has a slot that nobody renews. When it is cancelled at
+// last, that takes nothing from those who came since.
+func TestLateCancelOfAnOrphanTakesNoSlotFromOthers(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.caller("red", "k", room(1), keys.Limits{})
+	lostOnce := true
+	r.shelf.answer = func(_ *Plan, ch *Changes) error {
+		if lostOnce && ch.Batch != nil {
+			lostOnce = false
+			return ErrUnknownOutcome
+		}
+		return nil
+	}
+	down := true
+	r.shelf.enter = func(plan *Plan) error {
+		if down && len(plan.Permits) > 0 {
+			return ErrUnavailable
+		}
+		return nil
+	}
+	_, err := r.g.Admit(r.ctx, Request{Principal: p, Bound: small})
+	r.is(err, ErrUnknownOutcome)
+	r.wantSlots(1)
+	r.shelf.advance(slotLife + time.Second)
+	live := r.admit(p, small)
+	r.wantSlots(1)
+	r.shelf.with(func() { down = false })
+	r.until("the orphan is cancelled", func() bool { return r.g.backlog.length() == 0 })
+	r.wantSlots(1)
+	r.ok(live.Settle(r.ctx, Used(1, 1)))
+	r.wantSlots(0)
+}
+
+// The same for an outcome that could not be recorded for long, while the slots of
+// other limits were renewed.
+func TestLateOutcomeTakesNoSlotFromOthers(t *testing.T) {
+	r := newRig(t, nil)
+	p, other := r.caller("red", "k", room(1), keys.Limits{}), r.caller("blue", "l", room(1), keys.Limits{})
+	r.admit(other, small)
+	permit := r.admit(p, small)
+	down := true
+	r.shelf.enter = func(plan *Plan) error {
+		if down && len(plan.Permits) > 0 {
+			return ErrUnavailable
+		}
+		return nil
+	}
+	r.is(permit.Settle(r.ctx, Used(1, 1)), ErrUnavailable)
+	for range 4 {
+		r.shelf.advance(slotLife / 3)
+		r.renew()
+	}
+	r.wantSlots(1) // the other's
+	live := r.admit(p, small)
+	r.wantSlots(2)
+	r.shelf.with(func() { down = false })
+	r.until("the outcome is recorded", func() bool { return r.g.backlog.length() == 0 })
+	r.wantSlots(2)
+	r.ok(live.Settle(r.ctx, Used(1, 1)))
+	r.wantSlots(1)
+}
