@@ -62,6 +62,7 @@ func TestTheRulesBite(t *testing.T) {
 		{"internal/migrate/migratesqlite", m + "internal/pgtx", false},
 		{"internal/migrate/migratepg", m + "internal/sqlitetx", false},
 		{"internal/pgtest", "testing", true},
+		{"internal/mutate", "testing", true},
 		{"internal/pgtest/pgserver", "testing", false},
 		{"internal/bench", m + "governance/governancepg", true},
 		{"examples/gateway", m + "internal/pgtx", false},
