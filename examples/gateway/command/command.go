@@ -41,8 +41,11 @@ or directly on the database file, whether a gateway runs or not:
   -sqlite FILE
 
 "gateway COMMAND -h" lists the flags of a command. Money is in microUSD, or in
-dollars when written like $12.50. "none" takes a limit away. -json prints what the
-API answered.
+dollars when written like '$12.50' (quoted: the shell knows $1 too). "none" takes a
+limit away. -json prints what the API answered. A first key:
+
+  gateway teams create -config FILE -id acme -cost-per-month '$10'
+  gateway keys create -config FILE -team acme
 
 Exit status: 0 done, 1 failed (or the books do not balance), 2 used wrongly.
 `
@@ -110,7 +113,7 @@ func (p Process) flags(name, operands string) *flag.FlagSet {
 	set := flag.NewFlagSet("gateway "+name, flag.ContinueOnError)
 	set.SetOutput(p.Err)
 	set.Usage = func() {
-		fmt.Fprintf(p.Err, "usage: gateway %s [flags] %s\n", name, operands)
+		fmt.Fprintln(p.Err, strings.TrimSpace("usage: gateway "+name+" [flags] "+operands))
 		set.PrintDefaults()
 	}
 	return set
@@ -133,6 +136,7 @@ func (p Process) parse(set *flag.FlagSet, args []string, wanted int) ([]string, 
 		operands, args = append(operands, args[0]), args[1:]
 	}
 	if len(operands) != wanted {
+		fmt.Fprintf(p.Err, "gateway: %d arguments beside the flags, wanted %d\n", len(operands), wanted)
 		set.Usage()
 		return nil, errUsage
 	}

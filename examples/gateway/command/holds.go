@@ -106,7 +106,7 @@ var verifyCommand = operation{"", func(*flag.FlagSet) *request {
 }}
 
 func operatorFlags(set *flag.FlagSet) (actor, reason *string) {
-	return set.String("actor", "", "`who` decides; recorded"), set.String("reason", "", "`why`; recorded")
+	return set.String("actor", "", "`who` decides; recorded, required"), set.String("reason", "", "`why`; recorded, required")
 }
 
 func holdTable(o *output, holds ...report.Hold) {

@@ -75,7 +75,7 @@ var keyCommands = map[string]operation{
 		var d definition
 		d.keyFlags(set)
 		set.Var(&d.id, "id", "its `id`; made up when left out")
-		set.Var(&d.team, "team", "the `team` that it belongs to")
+		set.Var(&d.team, "team", "the `team` that it belongs to; required")
 		return &request{method: http.MethodPost, path: at("keys"), body: d.document, print: printNewKey}
 	}},
 	"update": {"KEY", func(set *flag.FlagSet) *request {
@@ -92,8 +92,8 @@ var keyCommands = map[string]operation{
 	"rotate": {"KEY", func(set *flag.FlagSet) *request {
 		var d definition
 		d.revisionFlag(set)
-		id := set.String("rotation-id", "", "an `id` for this rotation, so that it can be repeated")
-		grace := set.Duration("grace", 0, "how long the old token is still accepted")
+		id := set.String("rotation-id", "", "an `id` of your choice for this rotation, so that it can be repeated; required")
+		grace := set.Duration("grace", 0, "how long the old token is still accepted, in whole seconds; 0: not at all")
 		return &request{method: http.MethodPost, path: under("keys/", "/rotate"), print: printNewKey, body: func(string) (any, error) {
 			if *grace%time.Second != 0 {
 				return nil, errors.New("-grace must be whole seconds")
@@ -112,8 +112,8 @@ type page struct {
 
 func pageFlags(set *flag.FlagSet) *page {
 	p := &page{}
-	set.StringVar(&p.after, "after", "", "the `next` of the page before")
-	set.IntVar(&p.limit, "limit", 0, "at most so many `rows`")
+	set.StringVar(&p.after, "after", "", "what the page before printed as `next`")
+	set.IntVar(&p.limit, "limit", 0, "at most so many `rows`; 0: 100, and never more than 1000")
 	return p
 }
 

@@ -61,9 +61,14 @@ func (p Process) group(ctx context.Context, name string, args []string, operatio
 	if len(args) == 0 {
 		return p.misused("%s what? %s", name, strings.Join(names, ", "))
 	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		fmt.Fprintf(p.Out, "usage: gateway %s %s [flags]\n-h after one of them lists its flags.\n", name, strings.Join(names, " | "))
+		return nil
+	}
 	o, known := operations[args[0]]
 	if !known {
-		return p.misused("%s knows %s", name, strings.Join(names, ", "))
+		return p.misused("there is no %q; %s knows %s", name+" "+args[0], name, strings.Join(names, ", "))
 	}
 	return p.operate(ctx, name+" "+args[0], args[1:], o)
 }

@@ -122,11 +122,11 @@ func (d *definition) flags(set *flag.FlagSet) {
 	} {
 		value := &limit{money: l.money}
 		d.limits[l.field] = value
-		set.Var(value, l.flag, "at most so many `"+l.what+"`; none: unlimited")
+		set.Var(value, l.flag, "at most `N` "+l.what+"; none: unlimited, as when never given")
 	}
 	set.Var(&d.models, "model", "a `model` that is allowed, may be repeated; \"\": none at all")
 	set.Var(&d.regions, "region", "a `region` that is allowed, may be repeated; \"\": none at all")
-	set.Var(&d.defaultMax, "default-max-tokens", "the `maximum` for requests that name none; none: the model's own")
+	set.Var(&d.defaultMax, "default-max-tokens", "the `maximum` of output tokens for requests that name none; none: the model's own")
 }
 
 func (d *definition) teamFlags(set *flag.FlagSet) {
@@ -141,7 +141,7 @@ func (d *definition) keyFlags(set *flag.FlagSet) {
 }
 
 func (d *definition) revisionFlag(set *flag.FlagSet) {
-	set.Int64Var(&d.ifRevision, "if-revision", 0, "the `revision` that the edit is based on, as show prints it")
+	set.Int64Var(&d.ifRevision, "if-revision", 0, "the `revision` that the edit is based on, as show prints it; required to update and rotate, elsewhere 0 takes any")
 }
 
 // document is the body that creates or updates.
