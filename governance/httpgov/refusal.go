@@ -164,9 +164,22 @@ func refusalText(r *governance.Refusal) string {
 		text = "the limit is reached"
 	}
 	if c := r.Verdict.Constraint; c != nil {
-		text = fmt.Sprintf("%s: %s of the %s: limit %d, needed %d, left %d", text, c.Rule, c.Scope, r.Verdict.Limit, r.Verdict.Need, r.Verdict.Remaining())
+		text = fmt.Sprintf("%s: %s of the %s: limit %d, needed %d, left %d%s", text, c.Rule, c.Scope, r.Verdict.Limit, r.Verdict.Need, r.Verdict.Remaining(), unitText(c.Kind))
 	}
 	return text
+}
+
+// unitText is what the numbers of a constraint count, with a space before it.
+func unitText(k governance.Kind) string {
+	switch k {
+	case governance.KindRequestRate, governance.KindConcurrency:
+		return " requests"
+	case governance.KindTokenRate, governance.KindTokenQuota:
+		return " tokens"
+	case governance.KindMoney:
+		return " microUSD"
+	}
+	return ""
 }
 
 // header writes what goes with an answer beside its body.
