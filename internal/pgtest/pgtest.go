@@ -19,6 +19,9 @@ import (
 
 const patience = 2 * time.Minute
 
+// said: one line tells how to give a Postgres; hundreds that repeat it hide it.
+var said sync.Once
+
 var shared struct {
 	once   sync.Once
 	server *pgserver.Server
@@ -133,8 +136,13 @@ func need(t testing.TB, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
-	case errors.Is(err, pgserver.ErrAbsent) && !Required():
-		t.Skip(err)
+	case errors.Is(err, pgserver.ErrAbsent):
+		why := "no Postgres, as the first test that needed one says"
+		said.Do(func() { why = err.Error() })
+		if Required() {
+			t.Fatal(why)
+		}
+		t.Skip(why)
 	default:
 		t.Fatal(err)
 	}
