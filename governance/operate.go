@@ -97,7 +97,9 @@ func (g *Governor) Unfreeze(ctx context.Context, r Release) error {
 	return g.run(ctx, &unfreezing{account: r.Account, note: Note{Actor: r.Actor, Reason: r.Reason}})
 }
 
-// FrozenAccounts lists frozen accounts, in the order of their keys, behind after.
+// FrozenAccounts lists frozen accounts, in the order of their keys, behind after: at
+// most limit of them, which is between 1 and 1000. A shorter page is the last one.
+//
 // Errors: ErrInvalid, ErrUnavailable, ErrCorrupt.
 func (g *Governor) FrozenAccounts(ctx context.Context, after AccountKey, limit int) ([]Cell, error) {
 	if limit < 1 || limit > 1000 {

@@ -251,10 +251,10 @@ type Note struct {
 	After   string // JSON
 }
 
-// PermitQuery selects permits. Zero fields select all.
+// PermitQuery selects permits. Zero fields, Limit apart, select all.
 type PermitQuery struct {
 	After  PermitID // ids up to this one are left out
-	Limit  int
+	Limit  int      // at most so many, one or more
 	States []State
 	Flags  Flags // any of these; combined with States by "or"
 }
@@ -269,9 +269,9 @@ func (q *PermitQuery) Matches(rec *Record) bool {
 
 // AccountQuery selects account cells.
 type AccountQuery struct {
-	After  AccountKey
-	Limit  int
-	Frozen bool // only frozen ones
+	After  AccountKey // accounts up to this one are left out
+	Limit  int        // at most so many, one or more
+	Frozen bool       // only frozen ones
 }
 
 // Matches reports whether the query selects a cell, its key apart.

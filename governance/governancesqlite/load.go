@@ -199,7 +199,7 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 // NoteQuery asks for what operators did, oldest first.
 type NoteQuery struct {
 	After int64 // the Next of the page before
-	Limit int
+	Limit int   // at most so many notes; zero lists none
 }
 
 // NotePage is one page of notes. A page shorter than the limit is the last one.
