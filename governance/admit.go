@@ -26,9 +26,9 @@ type admission struct {
 	fingerprint Fingerprint
 	slot        slotTicket
 
-	record Record // the answer, when err is nil
-	terms  *terms
-	err    error
+	at    int64 // when admitted, if err is nil
+	terms *terms
+	err   error
 }
 
 // admit decides one admission on the sheet: all constraints reserve, or nothing
@@ -48,7 +48,7 @@ func (s *sheet) admit(a *admission) {
 		if bound.Free && c.Kind == KindMoney {
 			continue
 		}
-		w, err := s.locked(c)
+		w, err := s.locked(c, i)
 		if err != nil {
 			a.err = err
 			return
@@ -119,8 +119,8 @@ func (s *sheet) fresh(p *keys.Principal) error {
 }
 
 // locked returns the constraint's current cell, unless another transaction holds it.
-func (s *sheet) locked(c *Constraint) (*cell, error) {
-	i, ok := s.position(c.ID)
+func (s *sheet) locked(c *Constraint, guess int) (*cell, error) {
+	i, ok := s.near(c.ID, guess)
 	if !ok {
 		return nil, fmt.Errorf("%w: constraint %s is not in the plan", ErrCorrupt, c.ID)
 	}
@@ -195,11 +195,15 @@ func micros(n int64) time.Duration {
 // wrong and nothing of the step may be written.
 func (s *sheet) reserve(a *admission) {
 	index, t := s.share(a)
-	var segments []segment
+	var space [4]segment
+	segments, j := space[:0], 0
 	for i := range t.holds {
 		h := &t.holds[i]
-		c := a.set.find(h.constraint)
-		position, _ := s.position(h.constraint)
+		for a.set.list[j].ID != h.constraint { // both are in the order of the ids
+			j++
+		}
+		c := &a.set.list[j]
+		position, _ := s.near(h.constraint, j)
 		w := &s.current[position]
 		amount := need(h.kind, a.request.Bound)
 		switch h.kind {
@@ -220,45 +224,73 @@ func (s *sheet) reserve(a *admission) {
 		}
 		w.dirty = true
 	}
-	rec := Record{
+	s.made = append(s.made, Record{
 		ID: a.id, Batch: s.plan.Batch, TermsIndex: index, Owner: a.owner, Fingerprint: a.fingerprint,
 		At: s.now, State: StateOpen, Version: 1,
 		Tokens: int64(a.request.Bound.Tokens), Cost: int64(a.request.Bound.Cost),
-		Segments: appendSegments(nil, segments),
-	}
-	if a.request.Bound.Free {
-		rec.Flags |= FlagFree
-	}
-	s.made = append(s.made, rec)
-	a.record, a.terms = rec, t
+		Segments: appendSegments(make([]byte, 0, 1+16*len(segments)), segments), Flags: a.request.Bound.flags(),
+	})
+	a.at, a.terms = s.now, t
 }
 
 // share returns the terms that the request captures, stored once for all equal
 // requests of the batch.
 func (s *sheet) share(a *admission) (int, *terms) {
-	r, incarnation := a.request, a.slot.at(s.now)
 	for i := range s.terms {
-		h := &s.terms[i]
-		if h.set == a.set && h.incarnation == incarnation && h.model == r.Model && h.region == r.Region && h.guardrail == r.Guardrail && h.free == r.Bound.Free && bytes.Equal(h.price, r.Price) {
-			return i, h.terms
+		if s.terms[i].suit(a, s.now) {
+			return i, s.terms[i].terms
 		}
 	}
-	p := r.Principal
+	// Most requests of a key ask for what the last one did.
+	h := a.set.recent.Load()
+	if h == nil || !h.suit(a, s.now) || !s.inside(a.set, h.terms) {
+		h = s.capture(a)
+		a.set.recent.Store(h)
+	}
+	s.terms = append(s.terms, h)
+	return len(s.terms) - 1, h.terms
+}
+
+// suit reports whether the terms are what the request captures, their windows apart.
+func (h *sharedTerms) suit(a *admission, now int64) bool {
+	r, t := a.request, h.terms
+	return h.set == a.set && h.incarnation == a.slot.at(now) && h.free == r.Bound.Free &&
+		t.model == r.Model && t.region == r.Region && t.guardrail == r.Guardrail && bytes.Equal(t.price, r.Price)
+}
+
+// inside reports whether the terms' windows are the ones that the sheet is in.
+func (s *sheet) inside(set *constraintSet, t *terms) bool {
+	j := 0
+	for i := range t.holds {
+		for set.ids[j] != t.holds[i].constraint {
+			j++
+		}
+		if position, _ := s.near(set.ids[j], j); s.current[position].window != t.holds[i].window {
+			return false
+		}
+	}
+	return true
+}
+
+// capture makes the terms of a request.
+func (s *sheet) capture(a *admission) *sharedTerms {
+	p, r := a.request.Principal, a.request
 	t := &terms{
 		keyID: p.KeyID, teamID: p.TeamID, user: p.User, model: r.Model, region: r.Region, guardrail: r.Guardrail,
 		price: bytes.Clone(r.Price), holds: make([]hold, 0, len(a.set.list)),
 	}
+	h := &sharedTerms{set: a.set, incarnation: a.slot.at(s.now), free: r.Bound.Free, terms: t}
 	for i := range a.set.list {
 		c := &a.set.list[i]
-		if r.Bound.Free && c.Kind == KindMoney {
+		if h.free && c.Kind == KindMoney {
 			continue
 		}
-		position, _ := s.position(c.ID)
+		position, _ := s.near(c.ID, i)
 		t.holds = append(t.holds, hold{constraint: c.ID, kind: c.Kind, window: s.current[position].window})
 		if c.Kind == KindConcurrency {
-			t.incarnation = incarnation
+			t.incarnation = h.incarnation
 		}
 	}
-	s.terms = append(s.terms, sharedTerms{a.set, incarnation, r.Model, r.Region, r.Guardrail, t.price, r.Bound.Free, t})
-	return len(s.terms) - 1, t
+	h.encoded = t.append(make([]byte, 0, 256))
+	return h
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
@@ -119,11 +120,13 @@ type constraintSet struct {
 	revision keys.Revision
 	list     []Constraint
 	ids      []ConstraintID
+	keys     []string                    // keyID alone
+	recent   atomic.Pointer[sharedTerms] // what the last request captured
 }
 
 // constraintsOf lists every limit that the principal's key and team define.
 func constraintsOf(p *keys.Principal) *constraintSet {
-	set := &constraintSet{keyID: p.KeyID, revision: p.Revision()}
+	set := &constraintSet{keyID: p.KeyID, keys: []string{p.KeyID}, revision: p.Revision()}
 	set.add(ScopeKey, p.KeyID, p.Key.Limits)
 	set.add(ScopeTeam, p.TeamID, p.Team.Limits)
 	slices.SortFunc(set.list, func(a, b Constraint) int { return bytes.Compare(a.ID[:], b.ID[:]) })

@@ -299,7 +299,7 @@ func (a *admission) abandoned(g *Governor) {
 		return // never decided
 	}
 	g.backlog.add(&settlement{
-		id: a.record.ID, owner: a.owner, terms: t, ending: g.slots.orphan(t, a.record.At), outcome: NotSent(), team: t.teamID, orphan: true,
+		id: a.id, owner: a.owner, terms: t, ending: g.slots.orphan(t, a.at), outcome: NotSent(), team: t.teamID, orphan: true,
 	})
 }
 

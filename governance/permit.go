@@ -26,7 +26,7 @@ type Permit struct {
 }
 
 func (g *Governor) permit(a *admission) *Permit {
-	p := &Permit{g: g, id: a.record.ID, at: a.record.At, owner: a.owner, terms: a.terms, principal: a.request.Principal, bound: a.record.bound()}
+	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, principal: a.request.Principal, bound: a.request.Bound}
 	if p.terms.incarnation != 0 {
 		g.slots.track(p)
 	}

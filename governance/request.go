@@ -82,6 +82,14 @@ func (b Bound) validate() error {
 	return nil
 }
 
+// flags are those that an admission sets.
+func (b Bound) flags() Flags {
+	if b.Free {
+		return FlagFree
+	}
+	return 0
+}
+
 // validName refuses what cannot be printed in a log line. Empty is allowed.
 func validName(field, s string) error {
 	if len(s) > MaxNameBytes {

@@ -127,5 +127,5 @@ func (s *sheet) unfreeze(o *unfreezing) {
 		w.Account, w.dirty = w.Account.Unfreeze(), true
 		s.notes = append(s.notes, note)
 	}
-	o.cell = w.Cell
+	o.cell = *w.Cell
 }

@@ -12,20 +12,21 @@ import (
 // sheet is the working copy of one step: what was loaded, changed in memory by
 // one request after another, and turned into Changes at the end.
 type sheet struct {
+	desk    *desk
 	plan    *Plan
 	loaded  *Loaded
 	now     int64
 	current []cell
 	older   []cell
 	made    []Record // permits admitted by this step
-	terms   []sharedTerms
+	terms   []*sharedTerms
 	ended   []int // indexes of loaded permits that changed
 	notes   []Note
 }
 
-// cell is a Cell being worked on.
+// cell is a loaded Cell being worked on, in place.
 type cell struct {
-	Cell
+	*Cell
 	window  quota.Window
 	locked  bool
 	entered bool // the window was compared with the clock
@@ -34,31 +35,52 @@ type cell struct {
 	entry   bool // this step reserved here
 }
 
-// sharedTerms are terms that several permits of a batch have in common.
+// sharedTerms are terms that several permits have in common. They are never changed.
 type sharedTerms struct {
-	set                      *constraintSet
-	incarnation              uint64
-	model, region, guardrail string
-	price                    []byte
-	free                     bool
-	terms                    *terms
+	set         *constraintSet
+	incarnation uint64
+	free        bool
+	terms       *terms
+	encoded     []byte
+}
+
+// desk is what the sheet of a lone admission needs, in one piece of memory.
+type desk struct {
+	sheet   sheet
+	current [8]cell
+	made    [1]Record
+	terms   [1]*sharedTerms
+	encoded [1][]byte
+	entries [4]Entry
+	batch   Batch
+	changes Changes
 }
 
 func newSheet(plan *Plan, loaded *Loaded) *sheet {
-	s := &sheet{plan: plan, loaded: loaded, now: loaded.Now}
-	s.current = make([]cell, len(loaded.Current))
+	d := &desk{}
+	s := &d.sheet
+	s.desk, s.plan, s.loaded, s.now = d, plan, loaded, loaded.Now
+	s.made, s.terms, s.current = d.made[:0], d.terms[:0], d.current[:0]
 	for i := range loaded.Current {
 		c := &loaded.Current[i]
-		s.current[i] = cell{Cell: c.Cell, window: c.Window, locked: c.Locked}
+		s.current = append(s.current, cell{Cell: &c.Cell, window: c.Window, locked: c.Locked})
 	}
 	if len(loaded.Accounts) > 0 {
 		s.older = make([]cell, len(loaded.Accounts))
 		for i := range loaded.Accounts {
 			a := &loaded.Accounts[i]
-			s.older[i] = cell{Cell: *a, window: quota.Window{Start: a.Key.WindowStart, End: a.End}}
+			s.older[i] = cell{Cell: a, window: quota.Window{Start: a.Key.WindowStart, End: a.End}}
 		}
 	}
 	return s
+}
+
+// near is position with a guess where to look first.
+func (s *sheet) near(id ConstraintID, guess int) (int, bool) {
+	if guess < len(s.plan.Constraints) && s.plan.Constraints[guess] == id {
+		return guess, true
+	}
+	return s.position(id)
 }
 
 // position finds a constraint in the plan.
@@ -82,7 +104,7 @@ func (s *sheet) enter(i int, c *Constraint) (*cell, error) {
 	}
 	if window != w.window {
 		s.leave(w)
-		w.Cell, w.window, w.moved = Cell{}, window, true
+		w.Cell, w.window, w.moved = new(Cell), window, true
 	}
 	w.Key, w.End, w.Kind, w.entered = AccountKey{c.ID, window.Start}, window.End, c.Kind, true
 	return w, nil
@@ -172,11 +194,16 @@ func (s *sheet) definition(keyID string) *keys.Definition {
 
 // finish turns the sheet into what is to be written.
 func (s *sheet) finish() *Changes {
-	ch := &Changes{Notes: s.notes}
+	ch := &s.desk.changes
+	ch.Notes = s.notes
+	if n := s.dirty(); n > 0 {
+		ch.Cells = make([]Cell, 0, n)
+	}
 	if len(s.made) > 0 {
-		ch.Batch = &Batch{ID: s.plan.Batch, At: s.now, Permits: s.made}
-		for i := range s.terms {
-			ch.Batch.Terms = append(ch.Batch.Terms, s.terms[i].terms.append(nil))
+		ch.Batch = &s.desk.batch
+		*ch.Batch = Batch{ID: s.plan.Batch, At: s.now, Permits: s.made, Terms: s.desk.encoded[:0], Entries: s.desk.entries[:0]}
+		for _, h := range s.terms {
+			ch.Batch.Terms = append(ch.Batch.Terms, h.encoded)
 		}
 	}
 	for i := range s.current {
@@ -200,6 +227,18 @@ func (s *sheet) finish() *Changes {
 	return ch
 }
 
+// dirty returns how many cells are to be written.
+func (s *sheet) dirty() (n int) {
+	for _, list := range [...][]cell{s.current, s.older} {
+		for i := range list {
+			if list[i].dirty {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func (s *sheet) write(ch *Changes, c *cell) {
 	if !c.dirty {
 		return
@@ -208,5 +247,5 @@ func (s *sheet) write(ch *Changes, c *cell) {
 		c.Entries++
 		ch.Batch.Entries = append(ch.Batch.Entries, Entry{c.Key, c.Entries})
 	}
-	ch.Cells = append(ch.Cells, c.Cell)
+	ch.Cells = append(ch.Cells, *c.Cell)
 }

@@ -129,17 +129,21 @@ type planner struct {
 	keys        []string
 	permits     []PermitID
 	entries     *EntryQuery
+	one         [1]*constraintSet
 }
 
 // set adds all constraints of a principal; equal sets are added once.
 func (p *planner) set(s *constraintSet) {
+	if p.sets == nil {
+		p.sets = p.one[:0]
+	}
 	if !slices.Contains(p.sets, s) {
 		p.sets = append(p.sets, s)
-		p.keys = append(p.keys, s.keyID)
 	}
 }
 
 func (p *planner) holds(t *terms) {
+	p.constraints, p.accounts = slices.Grow(p.constraints, len(t.holds)), slices.Grow(p.accounts, len(t.holds))
 	for i := range t.holds {
 		p.constraints = append(p.constraints, t.holds[i].constraint)
 		if t.holds[i].kind.isAccount() {
@@ -153,11 +157,11 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	for _, t := range tasks {
 		t.plan(&p)
 	}
-	if len(p.sets) == 1 && len(p.constraints) == 0 {
-		p.constraints = p.sets[0].ids // sorted, and shared: a plan is never changed
+	if len(p.sets) == 1 && len(p.constraints) == 0 && len(p.keys) == 0 {
+		p.constraints, p.keys = p.sets[0].ids, p.sets[0].keys // sorted, and shared: a plan is never changed
 	} else {
 		for _, s := range p.sets {
-			p.constraints = append(p.constraints, s.ids...)
+			p.constraints, p.keys = append(p.constraints, s.ids...), append(p.keys, s.keyID)
 		}
 		slices.SortFunc(p.constraints, func(a, b ConstraintID) int { return bytes.Compare(a[:], b[:]) })
 		p.constraints = slices.Compact(p.constraints)

@@ -101,9 +101,9 @@ func (s *sheet) audit(o *audit) {
 		o.err = ErrUnavailable
 		return
 	}
-	w := &s.current[i].Cell
+	w := s.current[i].Cell
 	if s.current[i].window.Start != o.account.WindowStart {
-		w = &s.older[0].Cell
+		w = s.older[0].Cell
 	}
 	sum := o.base
 	for _, list := range [...][]Record{s.loaded.Permits, s.loaded.Entries} {
