@@ -130,7 +130,7 @@ func TestServerDies(t *testing.T) {
 	server := pgtest.Own(t, "fsync=on")
 	ctx := t.Context()
 	pool := pgtest.Connect(t, server.DSN(), nil)
-	o := open(t, pool, server.DSN(), "tallystick", &atomic.Int64{})
+	o := open(t, pool, server.DSN(), "tallystick", &clock{})
 	require.NoError(t, o.Migrate(ctx))
 	w := newWorld(t, o, keys.Limits{TokensPerDay: keys.Limit(1000)})
 	w.gov = governor(t, o, &governance.Options{StepTimeout: time.Second})
@@ -160,7 +160,7 @@ func TestServerDies(t *testing.T) {
 func TestServerHangs(t *testing.T) {
 	server := pgtest.Own(t)
 	ctx := t.Context()
-	o := open(t, pgtest.Connect(t, server.DSN(), nil), server.DSN(), "tallystick", &atomic.Int64{})
+	o := open(t, pgtest.Connect(t, server.DSN(), nil), server.DSN(), "tallystick", &clock{})
 	require.NoError(t, o.Migrate(ctx))
 	w := newWorld(t, o, keys.Limits{TokensPerDay: keys.Limit(1000)})
 	w.gov = governor(t, o, &governance.Options{StepTimeout: 500 * time.Millisecond})

@@ -3,6 +3,7 @@ package governancepg
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -60,7 +61,7 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 	}
 	b.Queue(q.clock).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&l.loaded.Now, &l.loaded.Horizon)
-		l.loaded.Now += l.s.ahead().Microseconds()
+		l.loaded.Now = l.s.clock(time.UnixMicro(l.loaded.Now)).UnixMicro()
 		return err
 	})
 	if len(ids) > 0 {

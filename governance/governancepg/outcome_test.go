@@ -194,7 +194,7 @@ func behindProxy(t *testing.T) (*world, *armedStore) {
 	o := fresh(t)
 	w := newWorld(t, o, keys.Limits{TokensPerDay: keys.Limit(1000), RequestsPerMinute: keys.Limit(1000)})
 	p, dsn := newProxy(t, o.dsn)
-	through := open(t, pgtest.Connect(t, dsn, nil), dsn, o.schema, o.ahead)
+	through := open(t, pgtest.Connect(t, dsn, nil), dsn, o.schema, o.clock)
 	store := &armedStore{Store: through.Store, proxy: p}
 	gov, err := governance.New(governance.Stores{Keys: through.Keys, Store: store}, &governance.Options{StepTimeout: 2 * time.Second})
 	require.NoError(t, err)

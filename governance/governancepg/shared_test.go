@@ -191,7 +191,7 @@ func TestLockOrder(t *testing.T) {
 // TestOwnTool: the exported files, run by another tool, leave what Check wants.
 func TestOwnTool(t *testing.T) {
 	db := pgtest.New(t)
-	o := open(t, db.Pool, db.DSN, db.Schema, &atomic.Int64{})
+	o := open(t, db.Pool, db.DSN, db.Schema, &clock{})
 	require.Error(t, o.Check(t.Context()))
 	files, err := o.Migrations()
 	require.NoError(t, err)
@@ -207,4 +207,41 @@ func TestOwnTool(t *testing.T) {
 		}
 	}
 	require.NoError(t, o.Check(t.Context()))
+}
+
+// TestClockAfterLocks: the time is the database's, read once the locks are held,
+// however long that took.
+func TestClockAfterLocks(t *testing.T) {
+	o := fresh(t)
+	id := governance.ConstraintID{1}
+	plan := func() *governance.Plan {
+		return &governance.Plan{Batch: governance.BatchID(governance.NewPermitID(time.Now())), Constraints: []governance.ConstraintID{id}}
+	}
+	require.NoError(t, o.Store.Step(t.Context(), plan(), func(*governance.Loaded) *governance.Changes { return nil }))
+	c := conn(t, o)
+	tx, err := c.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), fmt.Sprintf(`select 1 from %q.governance_constraints where id = $1 for update`, o.schema), [16]byte(id))
+	require.NoError(t, err)
+	loaded := make(chan int64, 1)
+	go func() {
+		err := another(t, o, nil).Store.Step(context.Background(), plan(), func(l *governance.Loaded) *governance.Changes {
+			loaded <- l.Now
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+			loaded <- 0
+		}
+	}()
+	watch := conn(t, o)
+	require.Eventually(t, func() bool { // it waits for the row
+		var waiting bool
+		err := watch.QueryRow(t.Context(), `select exists (select 1 from pg_locks where not granted)`).Scan(&waiting)
+		return err == nil && waiting
+	}, 10*time.Second, time.Millisecond)
+	var before int64
+	require.NoError(t, watch.QueryRow(t.Context(), `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&before))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.GreaterOrEqual(t, <-loaded, before)
 }

@@ -29,9 +29,9 @@ type Options struct {
 	StatementTimeout time.Duration
 	// CommitTimeout is how long the answer to a COMMIT is waited for. Default 5 s.
 	CommitTimeout time.Duration
-	// Ahead is added to the database's clock, for counters and keys. It is for tests of
+	// Clock makes the store's time of the database's, for counters and keys. It is for tests of
 	// calendars and expiry; every process on the schema must use the same.
-	Ahead func() time.Duration
+	Clock func(database time.Time) time.Time
 }
 
 // DB is one schema of one Postgres database: keys and counters in one place.
@@ -72,10 +72,10 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 		return nil, &governance.FieldError{Field: "options.keys.schema", Why: "must be empty or the schema of the counters"}
 	}
 	keyOptions.Schema = options.Schema
-	if options.Ahead == nil {
-		options.Ahead = func() time.Duration { return 0 }
+	if options.Clock == nil {
+		options.Clock = func(database time.Time) time.Time { return database }
 	}
-	keyOptions.Ahead = options.Ahead
+	keyOptions.Clock = options.Clock
 	store, err := keyspg.New(pool, &keyOptions)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	return &DB{
 		Keys: store, pool: pool, schema: schema,
 		Store: &Store{
-			pool: pool, schema: schema, q: splice(schema), ahead: options.Ahead, known: known{ids: map[governance.ConstraintID]struct{}{}},
+			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
 			tx: pgtx.Options{
 				Lock:      set(&options.LockTimeout, 2*time.Second),
 				Idle:      set(&options.IdleTimeout, 5*time.Second),
@@ -111,7 +111,7 @@ type Store struct {
 	schema pgtx.Schema
 	q      *queries
 	tx     pgtx.Options
-	ahead  func() time.Duration
+	clock  func(database time.Time) time.Time
 	known  known
 }
 

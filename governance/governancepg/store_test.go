@@ -21,24 +21,40 @@ import (
 type opened struct {
 	*governancepg.DB
 	dsn, schema string
-	ahead       *atomic.Int64
+	clock       *clock
 }
 
-func open(t testing.TB, pool *pgxpool.Pool, dsn, schema string, ahead *atomic.Int64) *opened {
+// clock is the database's, or one that stands still unless moved: the suite counts
+// tokens, and a running clock drains them.
+type clock struct {
+	still bool
+	us    atomic.Int64
+}
+
+func (c *clock) of(database time.Time) time.Time {
+	if c.still {
+		return time.UnixMicro(c.us.Load())
+	}
+	return database
+}
+
+func open(t testing.TB, pool *pgxpool.Pool, dsn, schema string, c *clock) *opened {
 	t.Helper()
 	db, err := governancepg.Open(pool, &governancepg.Options{
 		Schema: schema, LockTimeout: 500 * time.Millisecond,
-		Ahead: func() time.Duration { return time.Duration(ahead.Load()) },
+		Clock: c.of,
 	})
 	require.NoError(t, err)
-	return &opened{db, dsn, schema, ahead}
+	return &opened{db, dsn, schema, c}
 }
 
-// fresh returns a migrated schema of its own.
-func fresh(t testing.TB) *opened {
+// fresh returns a migrated schema of its own, on the database's clock.
+func fresh(t testing.TB) *opened { return freshAt(t, &clock{}) }
+
+func freshAt(t testing.TB, c *clock) *opened {
 	t.Helper()
 	db := pgtest.New(t)
-	o := open(t, db.Pool, db.DSN, db.Schema, &atomic.Int64{})
+	o := open(t, db.Pool, db.DSN, db.Schema, c)
 	require.NoError(t, o.Migrate(t.Context()))
 	return o
 }
@@ -46,21 +62,27 @@ func fresh(t testing.TB) *opened {
 // another returns a second handle with a pool of its own, as another process has.
 func another(t testing.TB, o *opened, adjust func(*pgxpool.Config)) *opened {
 	t.Helper()
-	return open(t, pgtest.Connect(t, o.dsn, adjust), o.dsn, o.schema, o.ahead)
+	return open(t, pgtest.Connect(t, o.dsn, adjust), o.dsn, o.schema, o.clock)
 }
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
 		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true},
-		New:      func(t testing.TB) governance.Backend { return fresh(t) },
+		New: func(t testing.TB) governance.Backend {
+			c := &clock{still: true}
+			c.us.Store(time.Now().UnixMicro())
+			return freshAt(t, c)
+		},
 		Reopen: func(t testing.TB, b governance.Backend) governance.Backend {
 			return another(t, b.(*opened), nil)
 		},
-		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) { b.(*opened).ahead.Add(int64(d)) },
+		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) { b.(*opened).clock.us.Add(d.Microseconds()) },
 	}
 }
 
 func TestSuite(t *testing.T) { governancetest.Run(t, harness()) }
+
+func BenchmarkSuite(b *testing.B) { governancetest.Bench(b, harness()) }
 
 // TestExecModes runs one whole life in each way in which pgx can talk to the
 // server, poolers among them.

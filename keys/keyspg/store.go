@@ -33,9 +33,9 @@ type Options struct {
 	// BarrierWait bounds how long an edit waits for admissions that may have read
 	// what it changed. Default 10 s.
 	BarrierWait time.Duration
-	// Ahead is added to the database's clock. It is for tests of calendars and
+	// Clock makes the store's time of the database's. It is for tests of calendars and
 	// expiry; every process on the schema must use the same.
-	Ahead func() time.Duration
+	Clock func(database time.Time) time.Time
 }
 
 // Store is a keys.Store on Postgres. It is safe for concurrent use.
@@ -49,7 +49,7 @@ type Store struct {
 	// How pages are asked for. A cached generic plan does not know how few rows a page
 	// is and may sort the table instead of walking its index, so pages are planned anew.
 	listing pgx.QueryExecMode
-	ahead   func() time.Duration // tests move the clock
+	clock   func(database time.Time) time.Time
 }
 
 var _ keys.Store = (*Store)(nil)
@@ -71,7 +71,7 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	}
 	s := &Store{
 		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, timeout: o.Timeout, barrier: o.BarrierWait,
-		listing: pool.Config().ConnConfig.DefaultQueryExecMode, ahead: o.Ahead,
+		listing: pool.Config().ConnConfig.DefaultQueryExecMode, clock: o.Clock,
 	}
 	if s.timeout <= 0 {
 		s.timeout = 5 * time.Second
@@ -79,8 +79,8 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if s.listing == pgx.QueryExecModeCacheStatement {
 		s.listing = pgx.QueryExecModeCacheDescribe
 	}
-	if s.ahead == nil {
-		s.ahead = func() time.Duration { return 0 }
+	if s.clock == nil {
+		s.clock = func(database time.Time) time.Time { return database }
 	}
 	return s, nil
 }
@@ -112,7 +112,7 @@ func (s *Store) now(ctx context.Context, tx *pgtx.Tx) (time.Time, error) {
 	return s.instant(us), nil
 }
 
-func (s *Store) instant(us int64) time.Time { return time.UnixMicro(us).Add(s.ahead()).UTC() }
+func (s *Store) instant(us int64) time.Time { return s.clock(time.UnixMicro(us)).UTC() }
 
 // row reads one row into targets.
 func (s *Store) row(ctx context.Context, targets []any, sql string, args ...any) error {

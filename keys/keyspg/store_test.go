@@ -35,7 +35,7 @@ type places struct {
 func (p *places) open(t testing.TB, at place, format keys.Format) *keyspg.Store {
 	t.Helper()
 	s, err := keyspg.New(at.db.Connect(t, p.adjust), &keyspg.Options{
-		Schema: at.db.Schema, Tokens: format, Ahead: func() time.Duration { return time.Duration(at.ahead.Load()) },
+		Schema: at.db.Schema, Tokens: format, Clock: func(now time.Time) time.Time { return now.Add(time.Duration(at.ahead.Load())) },
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.Migrate(t.Context()))
