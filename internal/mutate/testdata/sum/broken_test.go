@@ -1,0 +1,3 @@
+package sum
+
+var _ = missing // compiles only where it is left out
