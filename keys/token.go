@@ -49,7 +49,7 @@ var lastBody = base62(func() (b [32]byte) {
 type Token struct{ plain *string } // a pointer: reflection prints an address
 
 // Mint makes a token of the default format from 32 bytes of random, or of
-// crypto/rand when random is nil.
+// crypto/rand when random is nil. It fails only when random does.
 func Mint(random io.Reader) (Token, error) { return Format{}.Mint(random) }
 
 // Parse accepts exactly the tokens of the default format. Errors: ErrUnknown.
@@ -141,7 +141,7 @@ func (f Format) Validate() error {
 }
 
 // Mint makes a token with the first prefix from 32 bytes of random, or of
-// crypto/rand when random is nil.
+// crypto/rand when random is nil. It fails only when random does.
 func (f Format) Mint(random io.Reader) (Token, error) {
 	if random == nil {
 		random = rand.Reader

@@ -38,6 +38,8 @@ var loadBundled = sync.OnceValues(func() (*Catalogue, error) {
 // Bundled returns the small catalogue that comes with this library: a few
 // well-known models, and demo models. Prices change; production reads a file of
 // its own with [LoadLiteLLM].
+//
+// Errors: ErrCatalogue; none of a build that passes this package's tests.
 func Bundled() (*Catalogue, error) { return loadBundled() }
 
 // LoadLiteLLM reads a price file in the format that LiteLLM publishes, with

@@ -21,6 +21,8 @@ const mayPass = 0x80
 func (r Row) MarshalBinary() ([]byte, error) { return r.AppendBinary(nil) }
 
 // AppendBinary is MarshalBinary into b, without an allocation if b has room.
+//
+// Errors: ErrNoPrice for the zero Row.
 func (r Row) AppendBinary(b []byte) ([]byte, error) {
 	if r.t == nil {
 		return b, fmt.Errorf("%w: the zero Row cannot be encoded", ErrNoPrice)
