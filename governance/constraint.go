@@ -83,7 +83,7 @@ func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Units: Limit is requests or tokens per minute, tokens per window, microUSD per
 // window, or permits, by Kind. A limit of zero is a limit of zero.
 //
-// Source: design "Words".
+// Source: internal/docs/architecture.md "State".
 type Constraint struct {
 	ID       ConstraintID
 	Kind     Kind

@@ -16,7 +16,7 @@ type resolution struct {
 // resolve closes what a permit still holds. Tokens and money are corrected;
 // rates are not, since their time has passed.
 //
-// Source: design "Holds and audit".
+// Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 func (s *sheet) resolve(o *resolution) {
 	i := s.permit(o.id)
 	if i < 0 {
