@@ -24,7 +24,7 @@ func (e *env) unfreeze(key governance.AccountKey) error {
 
 func (e *env) frozen() []governance.Cell {
 	e.Helper()
-	list, err := e.g.FrozenAccounts(e.ctx, governance.AccountKey{}, 100)
+	list, err := e.g.FrozenAccounts(e.ctx, governance.AccountQuery{Limit: 100})
 	e.ok(err)
 	return list
 }

@@ -138,7 +138,7 @@ func holdsBad(e *env) {
 	for _, limit := range []int{-1, 1001} {
 		_, err := e.g.Holds(e.ctx, governance.HoldQuery{Limit: limit})
 		e.is(err, governance.ErrInvalid)
-		_, err = e.g.FrozenAccounts(e.ctx, governance.AccountKey{}, limit)
+		_, err = e.g.FrozenAccounts(e.ctx, governance.AccountQuery{Limit: limit})
 		e.is(err, governance.ErrInvalid)
 	}
 }

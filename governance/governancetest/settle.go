@@ -151,7 +151,7 @@ func settleInvalid(e *env) {
 		e.Fatalf("the permit is %s", describeRecord(&rec))
 	}
 	e.refused(other, both(1, 1), governance.ReasonFrozen)
-	frozen, err := e.g.FrozenAccounts(e.ctx, governance.AccountKey{}, 10)
+	frozen, err := e.g.FrozenAccounts(e.ctx, governance.AccountQuery{Limit: 10})
 	e.ok(err)
 	e.equal("frozen accounts", len(frozen), 2)
 	e.settle(open, governance.Used(5, 5)) // what was admitted before is settled

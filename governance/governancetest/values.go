@@ -46,6 +46,13 @@ func valuesPermits(e *env) {
 	rec.Batch, rec.Terms = id, []byte("terms of the batch")
 	e.equal("permit", describeRecord(&have), describeRecord(&rec))
 
+	other := e.newRecord(governance.BatchID{}) // nothing of it is what a Governor begins with
+	other.At, other.EndedAt, other.Version, other.Flags = 5, 7, math.MaxInt32-1, governance.FlagFree
+	other.Outcome, other.Resolution = governance.Used(1, 2), governance.Used(3, 4)
+	other.Batch = e.admitted([]governance.Record{other})
+	other.Terms = rec.Terms
+	e.equal("permit", describeRecord(pointer(e.record(other.ID))), describeRecord(&other))
+
 	rec.State, rec.EndedAt, rec.Version = governance.StateResolved, math.MaxInt64, 2
 	rec.Segments = bytes.Repeat([]byte{0, 255}, 600)
 	rec.Outcome = governance.Outcome{Tokens: governance.Measure{Certainty: governance.Impossible}, Cost: governance.Measure{Value: int64(governance.MaxCost)}}
