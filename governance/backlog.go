@@ -31,6 +31,7 @@ func (b *backlog) add(o *settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.waiting) >= b.g.options.BacklogLimit {
+		b.g.slots.ended(o.ending)
 		b.g.options.Logger.Error("governance: too many outcomes wait; the permit stays open", "permit", o.id.String())
 		return
 	}
@@ -91,6 +92,11 @@ func (b *backlog) pass(ctx context.Context) (done int, failed *SettleError) {
 		return 0, nil
 	}
 	b.g.transact(ctx, batch)
+	for _, t := range batch {
+		if o := t.(*settlement); o.err == nil || o.hopeless(o.err) {
+			b.g.slots.over(ctx, o, o.ending)
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = b.waiting[len(batch):]
@@ -99,10 +105,8 @@ func (b *backlog) pass(ctx context.Context) (done int, failed *SettleError) {
 		switch {
 		case o.err == nil:
 			done++
-			b.g.slots.ended(o.ending)
 		case o.hopeless(o.err):
 			done++
-			b.g.slots.ended(o.ending)
 			if !o.orphan || !errors.Is(o.err, ErrNotFound) { // an orphan that is not there was never committed
 				b.g.options.Logger.Error("governance: an outcome cannot be recorded", "permit", o.id.String(), "error", o.err)
 			}

@@ -67,13 +67,8 @@ func (p *Permit) Settle(ctx context.Context, o Outcome) error {
 	slots, ending := p.g.slots.forget(p)
 	task := &settlement{id: p.id, owner: p.owner, terms: p.terms, slots: slots, outcome: o, team: p.terms.teamID}
 	err := p.g.run(ctx, task)
-	switch {
-	case errors.Is(err, ErrTerminal):
-		p.g.slots.ended(ending)
-		p.g.slots.abandon(ctx, slots)
-		return err
-	case err == nil, task.hopeless(err):
-		p.g.slots.ended(ending)
+	if err == nil || task.hopeless(err) {
+		p.g.slots.over(ctx, task, ending)
 		return err
 	}
 	p.g.backlog.add(&settlement{id: task.id, owner: task.owner, terms: task.terms, slots: slots, ending: ending, outcome: o, team: task.team})

@@ -236,8 +236,12 @@ func (p *play) transaction() {
 		moves[i] = kinds[rapid.IntRange(0, len(kinds)-1).Draw(p.t, "kind")]()
 		tasks[i] = moves[i]
 	}
+	explained := p.explain(tasks)
 	if err := p.g.carry(context.Background(), tasks, false); err != nil {
 		p.t.Fatalf("the transaction failed: %v", err)
+	}
+	if have := nameOf(moves[0].failed()); explained != "" && have != explained {
+		p.t.Fatalf("%s, but the dry run said %s", have, explained)
 	}
 	for i, m := range moves {
 		e := m.what()
@@ -260,6 +264,22 @@ func (p *play) transaction() {
 		}
 	}
 	p.compare()
+}
+
+// explain asks for a dry run of a lone admission, and calls its answer as nameOf does.
+func (p *play) explain(tasks []task) string {
+	a, ok := tasks[0].(*move).task.(*admission)
+	if len(tasks) > 1 || !ok || !a.minted || len(p.books.taken) > 0 {
+		return ""
+	}
+	e, err := p.g.Explain(context.Background(), *a.request)
+	switch {
+	case err != nil:
+		return nameOf(err)
+	case e.Admitted:
+		return "ok"
+	}
+	return nameOf(e.Refusal)
 }
 
 // compare checks that the shelf holds what the model does.

@@ -316,14 +316,19 @@ func (k *slotKeeper) regain(ctx context.Context, o *renewal) (*regaining, error)
 	return again, nil // no key is left that may take slots
 }
 
-// abandon gives back what was had again for a permit that an operator ended: he
-// knew only of what it had captured.
-func (k *slotKeeper) abandon(ctx context.Context, slots map[ConstraintID]uint64) {
-	for id, incarnation := range slots {
-		if incarnation != 0 {
-			o := &surrender{constraint: id, incarnation: incarnation, count: 1}
-			k.run(ctx, []task{o})
-			k.repay(o)
+// over follows the end of a permit that was recorded, or never will be. An operator
+// who ended it before knew only of the slots that it had captured: what it had again
+// since is given back here.
+func (k *slotKeeper) over(ctx context.Context, o *settlement, ending []slotGroupKey) {
+	k.ended(ending)
+	if !errors.Is(o.err, ErrTerminal) {
+		return
+	}
+	for _, key := range ending {
+		if incarnation, moved := o.slots[key.constraint]; moved && incarnation == key.incarnation {
+			back := &surrender{constraint: key.constraint, incarnation: incarnation, count: 1}
+			k.run(ctx, []task{back})
+			k.repay(back)
 		}
 	}
 }

@@ -324,8 +324,10 @@ func TestResolvedPermitGivesItsSlotBack(t *testing.T) {
 	r.wantSlots(2)
 	_, err := r.g.Resolve(r.ctx, Evidence{ID: permit.ID(), Outcome: Used(1, 1), Actor: "op", Reason: "why"})
 	r.ok(err)
-	r.is(permit.Settle(r.ctx, Used(1, 1)), ErrTerminal)
-	r.wantSlots(1)
+	for range 2 { // once, however often it is said
+		r.is(permit.Settle(r.ctx, Used(1, 1)), ErrTerminal)
+		r.wantSlots(1)
+	}
 	r.ok(stays.Settle(r.ctx, Used(1, 1)))
 	r.wantSlots(0)
 }
@@ -422,4 +424,31 @@ func TestLateOutcomeTakesNoSlotFromOthers(t *testing.T) {
 	r.wantSlots(2)
 	r.ok(live.Settle(r.ctx, Used(1, 1)))
 	r.wantSlots(1)
+}
+
+// The same when the owner's outcome comes late.
+func TestResolvedPermitGivesItsSlotBackLate(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.caller("red", "k", room(2), keys.Limits{})
+	permit, stays := r.admit(p, small), r.admit(p, small)
+	r.freeze(p, 0)
+	r.renew()
+	enter := r.shelf.enter
+	up := r.down()
+	r.unsettled(permit.Settle(r.ctx, Used(1, 1)), permit.ID())
+	down := r.shelf.enter
+	other, err := New(Stores{Store: r.shelf, Keys: r.registry}, &Options{Logger: discard})
+	r.ok(err)
+	r.shelf.with(func() { r.shelf.enter = enter })
+	if _, err := other.Resolve(r.ctx, Evidence{ID: permit.ID(), Outcome: Used(1, 1), Actor: "op", Reason: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	r.shelf.with(func() { r.shelf.enter = down })
+	up()
+	r.until("the outcome is dropped and its slot free", func() bool { return r.g.backlog.length() == 0 && r.inUse() == 1 })
+	r.ok(stays.Settle(r.ctx, Used(1, 1)))
+	r.wantSlots(0)
+	if n := len(r.g.slots.groups); n != 0 {
+		t.Fatalf("%d groups are left", n)
+	}
 }
