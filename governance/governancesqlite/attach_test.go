@@ -48,7 +48,7 @@ func contents(t testing.TB, path string) string {
 }
 
 func TestForeignFile(t *testing.T) {
-	for _, table := range []string{"customers", "permits", "teams"} {
+	for _, table := range []string{"customers", "governance_permits", "tallystick_teams"} {
 		path := filepath.Join(t.TempDir(), "other.db")
 		db, err := sql.Open("sqlite", "file:"+path+pragmas)
 		if err != nil {
@@ -71,6 +71,62 @@ func TestForeignFile(t *testing.T) {
 		if contents(t, path) != before {
 			t.Fatal("a foreign file was changed")
 		}
+	}
+}
+
+// TestBesideTheCallersTables: a file may hold tables of the caller's, with the plainest
+// names, when the caller's own tool runs our files.
+func TestBesideTheCallersTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "own.db")
+	db, err := sql.Open("sqlite", "file:"+path+pragmas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, table := range []string{"teams", "keys", "key_secrets", "permits", "constraints", "cells", "entries", "batches", "notes", "meta"} {
+		if _, err := db.Exec("create table " + table + " (id integer primary key)"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exported, err := governancesqlite.Migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"keyssqlite", "governancesqlite"} {
+		names, err := fs.Glob(exported, folder+"/*.up.sql")
+		if err != nil || len(names) == 0 {
+			t.Fatalf("files of %s: %v, %v", folder, names, err)
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(exported, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Exec(string(text)); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	rows, err := db.Query("select name from sqlite_schema where sql like 'CREATE%' and tbl_name not in ('teams', 'keys', 'key_secrets', 'permits', 'constraints', 'cells', 'entries', 'batches', 'notes', 'meta')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := 0
+	for ; rows.Next(); n++ {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(name, "governance_") && !strings.HasPrefix(name, "tallystick_") {
+			t.Errorf("%s may be the name of something of the caller's", name)
+		}
+	}
+	if rows.Err() != nil || n < 10 {
+		t.Fatalf("%d names, %v", n, rows.Err())
+	}
+	if err := attach(t, "file:"+path+pragmas).Check(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -133,15 +189,15 @@ func TestDamagedFile(t *testing.T) {
 // TestDamagedRows changes single values behind the adapter's back.
 func TestDamagedRows(t *testing.T) {
 	for _, spoil := range []string{
-		"update constraint_cells set state = x'0102030405' where state is not null and length(state) > 0",
-		"update constraint_cells set kind = 99",
-		"update constraint_cells set entries = -1",
-		"update permit_batches set terms = x'ff'",
-		"update permits set outcome = x'09'",
-		"update permits set flags = 1 << 20",
-		"update permits set version = 0",
-		"update permits set terms_index = 7",
-		"update permit_batches set permit_ids = x'01'",
+		"update governance_cells set state = x'0102030405' where state is not null and length(state) > 0",
+		"update governance_cells set kind = 99",
+		"update governance_cells set entries = -1",
+		"update governance_batches set terms = x'ff'",
+		"update governance_permits set outcome = x'09'",
+		"update governance_permits set flags = 1 << 20",
+		"update governance_permits set version = 0",
+		"update governance_permits set terms_index = 7",
+		"update governance_batches set permit_ids = x'01'",
 		"delete from governance_meta",
 	} {
 		t.Run(spoil, func(t *testing.T) {
@@ -181,7 +237,7 @@ func TestMissingEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.sql.Exec("delete from account_entries where number = 3"); err != nil {
+	if _, err := d.sql.Exec("delete from governance_entries where number = 3"); err != nil {
 		t.Fatal(err)
 	}
 	v, err := d.g.Verify(t.Context())
@@ -211,7 +267,7 @@ func TestNewerSchemaPasses(t *testing.T) {
 	o := open(t, filepath.Join(t.TempDir(), "governance.db"), now())
 	for _, q := range []string{
 		"insert into tallystick_migrations (package, version, name, checksum) values ('governancesqlite', 2, 'later', 'x')",
-		"alter table permits add column later integer", "create table later (id integer primary key)",
+		"alter table governance_permits add column later integer", "create table later (id integer primary key)",
 	} {
 		if _, err := o.sql.Exec(q); err != nil {
 			t.Fatal(err)
@@ -229,7 +285,7 @@ func TestNewerSchemaPasses(t *testing.T) {
 func TestChangedSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "governance.db")
 	o := open(t, path, now())
-	if _, err := o.sql.Exec("drop table account_entries"); err != nil {
+	if _, err := o.sql.Exec("drop table governance_entries"); err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range []error{o.Migrate(t.Context()), o.Check(t.Context())} {

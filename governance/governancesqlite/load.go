@@ -133,7 +133,7 @@ func loadEntries(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) e
 	var list sql.RawBytes
 	err := each(tx, selectEntries, []any{&number, &list}, func() error {
 		if len(list)%16 != 0 {
-			return corrupt("permit_batches")
+			return corrupt("governance_batches")
 		}
 		if number == l.EntriesRead+1 { // behind a gap nothing is read: the account's own count tells of it
 			l.EntriesRead = number
@@ -183,7 +183,7 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 		return each(tx, query, append([]any{&id, &start}, row.targets()...), func() error {
 			c := governance.Cell{Key: governance.AccountKey{WindowStart: start}}
 			if copy(c.Key.Constraint[:], id) != len(id) {
-				return corrupt("constraint_cells")
+				return corrupt("governance_cells")
 			}
 			err := row.into(&c)
 			list = append(list, c)

@@ -18,12 +18,12 @@ const (
 	selectCurrent = wanted + `SELECT wanted.i, w.window_start_us, w.window_end_us,
 	coalesce(c.window_end_us, 0), coalesce(c.kind, 0), coalesce(c.consumed, 0), coalesce(c.uncertain, 0), coalesce(c.reserved, 0),
 	coalesce(c.granted, 0), coalesce(c.observed, 0), coalesce(c.frozen, 0), coalesce(c.entries, 0), c.state
-	FROM wanted CROSS JOIN constraint_windows w ON w.constraint_id = substr(?1, 1 + 16 * wanted.i, 16)
-	LEFT JOIN constraint_cells c ON c.constraint_id = w.constraint_id AND c.window_start_us = w.window_start_us`
-	selectCell   = `SELECT ` + cellColumns + ` FROM constraint_cells c WHERE c.constraint_id = ?1 AND c.window_start_us = ?2`
-	upsertWindow = `INSERT INTO constraint_windows (constraint_id, window_start_us, window_end_us) VALUES (?, ?, ?)
+	FROM wanted CROSS JOIN governance_constraints w ON w.constraint_id = substr(?1, 1 + 16 * wanted.i, 16)
+	LEFT JOIN governance_cells c ON c.constraint_id = w.constraint_id AND c.window_start_us = w.window_start_us`
+	selectCell   = `SELECT ` + cellColumns + ` FROM governance_cells c WHERE c.constraint_id = ?1 AND c.window_start_us = ?2`
+	upsertWindow = `INSERT INTO governance_constraints (constraint_id, window_start_us, window_end_us) VALUES (?, ?, ?)
 	ON CONFLICT (constraint_id) DO UPDATE SET window_start_us = excluded.window_start_us, window_end_us = excluded.window_end_us`
-	upsertCell = `INSERT INTO constraint_cells
+	upsertCell = `INSERT INTO governance_cells
 	(constraint_id, window_start_us, window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (constraint_id, window_start_us) DO UPDATE SET
 	(window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state) =
@@ -31,46 +31,46 @@ const (
 	excluded.frozen, excluded.entries, excluded.state)`
 
 	// Token quotas and money: kinds 3 and 4.
-	selectAccounts = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM constraint_cells c
+	selectAccounts = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM governance_cells c
 	WHERE (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
 	ORDER BY c.constraint_id, c.window_start_us LIMIT ?3`
-	selectFrozen = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM constraint_cells c
+	selectFrozen = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM governance_cells c
 	WHERE c.frozen = 1 AND (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
 	ORDER BY c.constraint_id, c.window_start_us LIMIT ?3`
 
-	insertBatch = `INSERT INTO permit_batches (id, at_us, terms, permit_ids) VALUES (?, ?, ?, ?)`
-	selectBatch = `SELECT count(*) FROM permit_batches WHERE id = ?`
+	insertBatch = `INSERT INTO governance_batches (id, at_us, terms, permit_ids) VALUES (?, ?, ?, ?)`
+	selectBatch = `SELECT count(*) FROM governance_batches WHERE id = ?`
 
-	// The batch is the last row that went into a table with a rowid: permit_batches.
-	insertEntry   = `INSERT INTO account_entries (constraint_id, window_start_us, number, batch) VALUES (?, ?, ?, last_insert_rowid())`
-	selectEntries = `SELECT e.number, b.permit_ids FROM account_entries e JOIN permit_batches b ON b.number = e.batch
+	// The batch is the last row that went into a table with a rowid: governance_batches.
+	insertEntry   = `INSERT INTO governance_entries (constraint_id, window_start_us, number, batch) VALUES (?, ?, ?, last_insert_rowid())`
+	selectEntries = `SELECT e.number, b.permit_ids FROM governance_entries e JOIN governance_batches b ON b.number = e.batch
 	WHERE e.constraint_id = ?1 AND e.window_start_us = ?2 AND e.number > ?3 ORDER BY e.number LIMIT ?4`
 
-	insertPermit = `INSERT INTO permits
+	insertPermit = `INSERT INTO governance_permits
 	(id, batch, terms_index, owner, fingerprint, admitted_us, ended_us, state, flags, version, tokens, cost_microusd, segments, outcome, resolution)
 	VALUES (?, last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	// An ordinary new permit: open, version 1, as old as its batch.
-	insertOpen = `INSERT INTO permits (id, batch, terms_index, owner, fingerprint, ended_us, state, flags, version, tokens, cost_microusd, segments)
+	insertOpen = `INSERT INTO governance_permits (id, batch, terms_index, owner, fingerprint, ended_us, state, flags, version, tokens, cost_microusd, segments)
 	VALUES (?, last_insert_rowid(), ?, ?, ?, 0, 1, ?, 1, ?, ?, ?)`
-	updatePermit = `UPDATE permits SET ended_us = ?, state = ?, flags = ?, version = ?, tokens = ?, cost_microusd = ?, segments = ?, outcome = ?, resolution = ?
+	updatePermit = `UPDATE governance_permits SET ended_us = ?, state = ?, flags = ?, version = ?, tokens = ?, cost_microusd = ?, segments = ?, outcome = ?, resolution = ?
 	WHERE id = ? AND version = ?`
-	selectVersion = `SELECT version, state, ended_us, tokens, cost_microusd, outcome FROM permits WHERE id = ?`
+	selectVersion = `SELECT version, state, ended_us, tokens, cost_microusd, outcome FROM governance_permits WHERE id = ?`
 
 	permitColumns = `p.id, b.id, p.terms_index, b.terms, p.owner, p.fingerprint, coalesce(p.admitted_us, b.at_us), p.ended_us, p.state, p.flags, p.version,
 	p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
 	selectPermits = wanted + `SELECT wanted.i, ` + permitColumns + `
-	FROM wanted CROSS JOIN permits p ON p.id = substr(?1, 1 + 16 * wanted.i, 16) CROSS JOIN permit_batches b ON b.number = p.batch`
+	FROM wanted CROSS JOIN governance_permits p ON p.id = substr(?1, 1 + 16 * wanted.i, 16) CROSS JOIN governance_batches b ON b.number = p.batch`
 	// ?2 is a bit per state, 1 << state; ?3 flags; both zero select all.
-	listPermits = `SELECT 0, ` + permitColumns + ` FROM permits p CROSS JOIN permit_batches b ON b.number = p.batch
+	listPermits = `SELECT 0, ` + permitColumns + ` FROM governance_permits p CROSS JOIN governance_batches b ON b.number = p.batch
 	WHERE p.id > ?1 AND ((?2 = 0 AND ?3 = 0) OR (?2 >> p.state) & 1 = 1 OR p.flags & ?3 <> 0)
 	ORDER BY p.id LIMIT ?4`
-	// The same for a selection that the index permits_held covers.
-	listHeld = `SELECT 0, ` + permitColumns + ` FROM permits p CROSS JOIN permit_batches b ON b.number = p.batch
+	// The same for a selection that the index governance_permits_held covers.
+	listHeld = `SELECT 0, ` + permitColumns + ` FROM governance_permits p CROSS JOIN governance_batches b ON b.number = p.batch
 	WHERE (p.state = 1 OR p.flags & 11 <> 0) AND p.id > ?1 AND ((?2 >> p.state) & 1 = 1 OR p.flags & ?3 <> 0)
 	ORDER BY p.id LIMIT ?4`
 
-	insertNote = `INSERT INTO operator_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before, after)
+	insertNote = `INSERT INTO governance_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before, after)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	selectNotes = `SELECT number, at_us, actor, action, permit, constraint_id, window_start_us, reason, before, after
-	FROM operator_notes WHERE number > ? ORDER BY number LIMIT ?`
+	FROM governance_notes WHERE number > ? ORDER BY number LIMIT ?`
 )

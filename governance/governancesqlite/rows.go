@@ -32,13 +32,13 @@ func (r *cellRow) targets() []any {
 // into fills a cell whose key is set.
 func (r *cellRow) into(c *governance.Cell) error {
 	if r.kind < int64(governance.KindRequestRate) || r.kind > int64(governance.KindConcurrency) || r.entries < 0 || r.frozen>>1 != 0 {
-		return corrupt("constraint_cells")
+		return corrupt("governance_cells")
 	}
 	c.End, c.Kind, c.Entries = r.end, governance.Kind(r.kind), r.entries
 	c.Account = r.account
 	c.Account.Frozen = r.frozen == 1
 	if err := c.UnmarshalState(r.state); err != nil {
-		return fmt.Errorf("%w: %w", corrupt("constraint_cells"), err)
+		return fmt.Errorf("%w: %w", corrupt("governance_cells"), err)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func eachPermit(tx *sqlitetx.Tx, query string, visit func(i int64, rec *governan
 	return each(tx, query, targets, func() error {
 		rec, err := r.record()
 		if err != nil {
-			return fmt.Errorf("%w: %w", corrupt("permits"), err)
+			return fmt.Errorf("%w: %w", corrupt("governance_permits"), err)
 		}
 		visit(r.index, &rec)
 		return nil

@@ -13,31 +13,31 @@ var (
 	keyColumns    = aliased("k", keys.KeyColumns)
 	secretColumns = aliased("s", keys.SecretColumns)
 
-	selectTeam  = `SELECT ` + teamColumns + ` FROM teams t WHERE t.id = ?`
-	selectTeams = `SELECT ` + teamColumns + ` FROM teams t WHERE t.id > ? ORDER BY t.id LIMIT ?`
-	insertTeam  = `INSERT INTO teams (` + keys.TeamColumns + `) VALUES (` + marks(keys.TeamColumns) + `)`
-	updateTeam  = `UPDATE teams SET (` + keys.TeamColumns + `) = (` + marks(keys.TeamColumns) + `) WHERE id = ? AND revision = ? AND deleted_us IS NULL`
+	selectTeam  = `SELECT ` + teamColumns + ` FROM tallystick_teams t WHERE t.id = ?`
+	selectTeams = `SELECT ` + teamColumns + ` FROM tallystick_teams t WHERE t.id > ? ORDER BY t.id LIMIT ?`
+	insertTeam  = `INSERT INTO tallystick_teams (` + keys.TeamColumns + `) VALUES (` + marks(keys.TeamColumns) + `)`
+	updateTeam  = `UPDATE tallystick_teams SET (` + keys.TeamColumns + `) = (` + marks(keys.TeamColumns) + `) WHERE id = ? AND revision = ? AND deleted_us IS NULL`
 
-	selectKey        = `SELECT ` + keyColumns + ` FROM keys k WHERE k.id = ?`
-	selectKeyAndTeam = `SELECT ` + keyColumns + `, ` + teamColumns + ` FROM keys k JOIN teams t ON t.id = k.team_id WHERE k.id = ?`
-	insertKey        = `INSERT INTO keys (` + keys.KeyColumns + `) VALUES (` + marks(keys.KeyColumns) + `)`
-	updateKey        = `UPDATE keys SET (` + keys.KeyColumns + `) = (` + marks(keys.KeyColumns) + `) WHERE id = ? AND revision = ? AND revoked_us IS NULL`
+	selectKey        = `SELECT ` + keyColumns + ` FROM tallystick_keys k WHERE k.id = ?`
+	selectKeyAndTeam = `SELECT ` + keyColumns + `, ` + teamColumns + ` FROM tallystick_keys k JOIN tallystick_teams t ON t.id = k.team_id WHERE k.id = ?`
+	insertKey        = `INSERT INTO tallystick_keys (` + keys.KeyColumns + `) VALUES (` + marks(keys.KeyColumns) + `)`
+	updateKey        = `UPDATE tallystick_keys SET (` + keys.KeyColumns + `) = (` + marks(keys.KeyColumns) + `) WHERE id = ? AND revision = ? AND revoked_us IS NULL`
 
 	// One statement per way to list: a range of one index each.
-	selectKeys               = `SELECT ` + keyColumns + ` FROM keys k WHERE k.id > ?1 ORDER BY k.id LIMIT ?2`
-	selectKeysOfTeam         = `SELECT ` + keyColumns + ` FROM keys k WHERE k.team_id = ?3 AND k.id > ?1 ORDER BY k.id LIMIT ?2`
-	selectKeysOfOwner        = `SELECT ` + keyColumns + ` FROM keys k WHERE k.owner = ?3 AND k.id > ?1 ORDER BY k.id LIMIT ?2`
-	selectKeysOfTeamAndOwner = `SELECT ` + keyColumns + ` FROM keys k WHERE k.team_id = ?3 AND k.owner = ?4 AND k.id > ?1 ORDER BY k.id LIMIT ?2`
+	selectKeys               = `SELECT ` + keyColumns + ` FROM tallystick_keys k WHERE k.id > ?1 ORDER BY k.id LIMIT ?2`
+	selectKeysOfTeam         = `SELECT ` + keyColumns + ` FROM tallystick_keys k WHERE k.team_id = ?3 AND k.id > ?1 ORDER BY k.id LIMIT ?2`
+	selectKeysOfOwner        = `SELECT ` + keyColumns + ` FROM tallystick_keys k WHERE k.owner = ?3 AND k.id > ?1 ORDER BY k.id LIMIT ?2`
+	selectKeysOfTeamAndOwner = `SELECT ` + keyColumns + ` FROM tallystick_keys k WHERE k.team_id = ?3 AND k.owner = ?4 AND k.id > ?1 ORDER BY k.id LIMIT ?2`
 
 	selectByHash = `SELECT ` + secretColumns + `, ` + keyColumns + `, ` + teamColumns + `
-	FROM key_secrets s JOIN keys k ON k.id = s.key_id JOIN teams t ON t.id = k.team_id WHERE s.hash = ?`
-	selectRotation = `SELECT ` + secretColumns + ` FROM key_secrets s WHERE s.key_id = ? AND s.rotation_id = ?`
-	retireSecrets  = `UPDATE key_secrets SET retires_us = ?2 WHERE key_id = ?1 AND (retires_us IS NULL OR retires_us > ?2)`
-	insertSecret   = `INSERT INTO key_secrets (` + keys.SecretColumns + `) VALUES (` + marks(keys.SecretColumns) + `)`
+	FROM tallystick_key_secrets s JOIN tallystick_keys k ON k.id = s.key_id JOIN tallystick_teams t ON t.id = k.team_id WHERE s.hash = ?`
+	selectRotation = `SELECT ` + secretColumns + ` FROM tallystick_key_secrets s WHERE s.key_id = ? AND s.rotation_id = ?`
+	retireSecrets  = `UPDATE tallystick_key_secrets SET retires_us = ?2 WHERE key_id = ?1 AND (retires_us IS NULL OR retires_us > ?2)`
+	insertSecret   = `INSERT INTO tallystick_key_secrets (` + keys.SecretColumns + `) VALUES (` + marks(keys.SecretColumns) + `)`
 
 	// The ids come as one JSON array, so that one prepared statement serves any number.
 	selectDefinitions = `SELECT wanted.key, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
-	FROM json_each(?) wanted JOIN keys k ON k.id = wanted.value JOIN teams t ON t.id = k.team_id`
+	FROM json_each(?) wanted JOIN tallystick_keys k ON k.id = wanted.value JOIN tallystick_teams t ON t.id = k.team_id`
 )
 
 // aliased puts the table's alias before every column.

@@ -82,19 +82,19 @@ func TestCorruptRowsFailClosed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, expiry := range []int64{0, -1, -1 << 63, 1, 1<<63 - 1, 253402300800000000} {
-		set("update keys set expires_us = ?", expiry)
+		set("update tallystick_keys set expires_us = ?", expiry)
 		_, err := s.Resolve(ctx, made.Token.Reveal())
 		require.ErrorIs(t, err, keys.ErrExpired, "an expiry of %d", expiry)
 	}
-	set("update keys set expires_us = null")
+	set("update tallystick_keys set expires_us = null")
 	for _, list := range []string{`{}`, `"a,b"`, `[1]`, `null`, `[null]`, `a,b`, ``} {
-		set("update keys set allowed_models = ?", list)
+		set("update tallystick_keys set allowed_models = ?", list)
 		_, err := s.Resolve(ctx, made.Token.Reveal())
 		require.ErrorIs(t, err, keys.ErrUnavailable, "a list of %s", list)
 		_, err = s.Keys(ctx, keys.ListKeys{})
 		require.ErrorIs(t, err, keys.ErrUnavailable, "a list of %s", list)
 	}
-	set("update keys set allowed_models = null, revoked_us = 0")
+	set("update tallystick_keys set allowed_models = null, revoked_us = 0")
 	_, err = s.Resolve(ctx, made.Token.Reveal())
 	require.ErrorIs(t, err, keys.ErrRevoked, "any revocation is one")
 }
@@ -102,9 +102,9 @@ func TestCorruptRowsFailClosed(t *testing.T) {
 func TestTheDatabaseRefusesWhatTheCoreRefuses(t *testing.T) {
 	_, db, _ := one(t)
 	for _, sql := range []string{
-		"update keys set tokens_per_day = -1", "update teams set cost_per_month_microusd = -1", "update keys set expires_us = 0",
-		"update keys set expires_us = 'never'", "update keys set allowed_models = '\"a,b\"'", "update keys set team_id = 'blue'",
-		"update key_secrets set hash = x'00'", "delete from teams", "delete from keys", "update keys set id = ''", "update keys set revision = 0",
+		"update tallystick_keys set tokens_per_day = -1", "update tallystick_teams set cost_per_month_microusd = -1", "update tallystick_keys set expires_us = 0",
+		"update tallystick_keys set expires_us = 'never'", "update tallystick_keys set allowed_models = '\"a,b\"'", "update tallystick_keys set team_id = 'blue'",
+		"update tallystick_key_secrets set hash = x'00'", "delete from tallystick_teams", "delete from tallystick_keys", "update tallystick_keys set id = ''", "update tallystick_keys set revision = 0",
 	} {
 		_, err := db.ExecContext(t.Context(), sql)
 		require.Error(t, err, sql)
@@ -142,7 +142,7 @@ func TestAttach(t *testing.T) {
 	require.NoError(t, s.Check(ctx))
 	for _, sql := range []string{
 		"insert into tallystick_migrations (package, version, name, checksum) values ('keyssqlite', 2, 'later', 'x')",
-		"alter table keys add column later text",
+		"alter table tallystick_keys add column later text",
 	} {
 		_, err := db.ExecContext(ctx, sql)
 		require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestAttach(t *testing.T) {
 func TestOutageIsNoRefusalAndNamesNothing(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	s, db, made := one(t)
-	_, err := db.ExecContext(ctx, "drop table key_secrets")
+	_, err := db.ExecContext(ctx, "drop table tallystick_key_secrets")
 	require.NoError(t, err)
 	_, err = s.Resolve(ctx, made.Token.Reveal())
 	require.ErrorIs(t, err, keys.ErrUnavailable)

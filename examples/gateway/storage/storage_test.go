@@ -56,7 +56,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	foreign := filepath.Join(folder, "foreign.db")
 	db, err := sql.Open("sqlite", foreign)
 	require.NoError(t, err)
-	_, err = db.ExecContext(t.Context(), "create table keys_teams (id text); create table teams (id text); create table keys (id text)")
+	_, err = db.ExecContext(t.Context(), "create table tallystick_teams (id text); create table tallystick_keys (id text)")
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	empty := filepath.Join(folder, "empty.db")

@@ -1,7 +1,7 @@
-DROP TABLE operator_notes;
-DROP TABLE account_entries;
-DROP TABLE permits;
-DROP TABLE permit_batches;
-DROP TABLE constraint_cells;
-DROP TABLE constraint_windows;
+DROP TABLE governance_notes;
+DROP TABLE governance_entries;
+DROP TABLE governance_permits;
+DROP TABLE governance_batches;
+DROP TABLE governance_cells;
+DROP TABLE governance_constraints;
 DROP TABLE governance_meta;

@@ -1,18 +1,18 @@
 -- Instants end in _us: microseconds since 1970, UTC. Ids are 16 bytes. Amounts in
--- constraint_cells are tokens or microUSD, by kind.
+-- governance_cells are tokens or microUSD, by kind.
 
 -- One row: which file this is, and how far back permits are remembered.
 CREATE TABLE governance_meta (
-	one        INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+	singleton  INTEGER NOT NULL PRIMARY KEY CHECK (singleton = 1),
 	namespace  BLOB    NOT NULL CHECK (length(namespace) = 16),
 	horizon_us INTEGER NOT NULL,
 	doubts     INTEGER NOT NULL -- commits whose answer was lost and whose outcome was then found
 ) STRICT;
 
-INSERT INTO governance_meta (one, namespace, horizon_us, doubts) VALUES (1, randomblob(16), 0, 0);
+INSERT INTO governance_meta (singleton, namespace, horizon_us, doubts) VALUES (1, randomblob(16), 0, 0);
 
 -- The window that each constraint is in.
-CREATE TABLE constraint_windows (
+CREATE TABLE governance_constraints (
 	constraint_id   BLOB    NOT NULL PRIMARY KEY CHECK (length(constraint_id) = 16),
 	window_start_us INTEGER NOT NULL,
 	window_end_us   INTEGER NOT NULL
@@ -21,7 +21,7 @@ CREATE TABLE constraint_windows (
 -- The state of one window of one constraint: an account's amounts, or a bucket or
 -- slots in state. Rows are never deleted with the definition that they belong to.
 -- With a rowid: a bucket of 1 kB would not fit a page of an index, and spill.
-CREATE TABLE constraint_cells (
+CREATE TABLE governance_cells (
 	constraint_id   BLOB    NOT NULL CHECK (length(constraint_id) = 16),
 	window_start_us INTEGER NOT NULL,
 	window_end_us   INTEGER NOT NULL,
@@ -37,11 +37,11 @@ CREATE TABLE constraint_cells (
 	PRIMARY KEY (constraint_id, window_start_us)
 ) STRICT;
 
-CREATE INDEX constraint_cells_frozen ON constraint_cells (constraint_id, window_start_us) WHERE frozen = 1;
+CREATE INDEX governance_cells_frozen ON governance_cells (constraint_id, window_start_us) WHERE frozen = 1;
 
 -- One row per transaction that admitted. terms: what its permits captured, each
 -- text once. permit_ids: their ids, one after another.
-CREATE TABLE permit_batches (
+CREATE TABLE governance_batches (
 	number     INTEGER NOT NULL PRIMARY KEY,
 	id         BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
 	at_us      INTEGER NOT NULL,
@@ -49,9 +49,9 @@ CREATE TABLE permit_batches (
 	permit_ids BLOB    NOT NULL
 ) STRICT;
 
-CREATE TABLE permits (
+CREATE TABLE governance_permits (
 	id            BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
-	batch         INTEGER NOT NULL, -- permit_batches.number
+	batch         INTEGER NOT NULL, -- governance_batches.number
 	terms_index   INTEGER NOT NULL, -- into its terms
 	owner         BLOB    NOT NULL CHECK (length(owner) = 16),
 	fingerprint   BLOB    CHECK (length(fingerprint) = 16), -- NULL: the id was not the caller's
@@ -68,19 +68,19 @@ CREATE TABLE permits (
 ) STRICT, WITHOUT ROWID;
 
 -- What somebody may have to look at: open, or flagged uncertain (1, 2) or invalid (8).
-CREATE INDEX permits_held ON permits (id) WHERE state = 1 OR flags & 11 <> 0;
+CREATE INDEX governance_permits_held ON governance_permits (id) WHERE state = 1 OR flags & 11 <> 0;
 
 -- The number-th batch that reserved in an account; numbers have no gaps.
-CREATE TABLE account_entries (
+CREATE TABLE governance_entries (
 	constraint_id   BLOB    NOT NULL CHECK (length(constraint_id) = 16),
 	window_start_us INTEGER NOT NULL,
 	number          INTEGER NOT NULL CHECK (number > 0),
-	batch           INTEGER NOT NULL, -- permit_batches.number
+	batch           INTEGER NOT NULL, -- governance_batches.number
 	PRIMARY KEY (constraint_id, window_start_us, number)
 ) STRICT, WITHOUT ROWID;
 
 -- What operators did and why.
-CREATE TABLE operator_notes (
+CREATE TABLE governance_notes (
 	number          INTEGER NOT NULL PRIMARY KEY,
 	at_us           INTEGER NOT NULL,
 	actor           TEXT    NOT NULL,

@@ -1,3 +1,3 @@
-DROP TABLE key_secrets;
-DROP TABLE keys;
-DROP TABLE teams;
+DROP TABLE tallystick_key_secrets;
+DROP TABLE tallystick_keys;
+DROP TABLE tallystick_teams;

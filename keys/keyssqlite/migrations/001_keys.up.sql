@@ -1,6 +1,6 @@
 -- Instants are microseconds since 1970, UTC. NULL in a limit is unlimited, in a
 -- list everything. Nothing is ever deleted: deleted_us and revoked_us are tombstones.
-CREATE TABLE teams (
+CREATE TABLE tallystick_teams (
 	id                      TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
 	name                    TEXT    NOT NULL,
 	requests_per_minute     INTEGER CHECK (requests_per_minute >= 0),
@@ -20,9 +20,9 @@ CREATE TABLE teams (
 	deleted_us              INTEGER
 ) STRICT;
 
-CREATE TABLE keys (
+CREATE TABLE tallystick_keys (
 	id                      TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
-	team_id                 TEXT    NOT NULL REFERENCES teams (id),
+	team_id                 TEXT    NOT NULL REFERENCES tallystick_teams (id),
 	owner                   TEXT    NOT NULL,
 	name                    TEXT    NOT NULL,
 	requests_per_minute     INTEGER CHECK (requests_per_minute >= 0),
@@ -43,15 +43,15 @@ CREATE TABLE keys (
 ) STRICT;
 
 -- One per way that keys are listed: each is a range of one of these, in order.
-CREATE INDEX keys_by_team ON keys (team_id, id);
-CREATE INDEX keys_by_owner ON keys (owner, id);
-CREATE INDEX keys_by_team_and_owner ON keys (team_id, owner, id);
+CREATE INDEX tallystick_keys_by_team ON tallystick_keys (team_id, id);
+CREATE INDEX tallystick_keys_by_owner ON tallystick_keys (owner, id);
+CREATE INDEX tallystick_keys_by_team_and_owner ON tallystick_keys (team_id, owner, id);
 
 -- SHA-256 of every token that a key has or had. A rotation id is used once per key;
 -- the first secret has none.
-CREATE TABLE key_secrets (
+CREATE TABLE tallystick_key_secrets (
 	hash        BLOB    NOT NULL PRIMARY KEY CHECK (length(hash) = 32),
-	key_id      TEXT    NOT NULL REFERENCES keys (id),
+	key_id      TEXT    NOT NULL REFERENCES tallystick_keys (id),
 	rotation_id TEXT    NOT NULL,
 	grace_us    INTEGER NOT NULL CHECK (grace_us >= 0),
 	created_us  INTEGER NOT NULL,
