@@ -81,11 +81,20 @@ func (id PermitID) String() string     { return formatUUID(id) }
 func (id BatchID) String() string      { return formatUUID(id) }
 func (id ConstraintID) String() string { return hex.EncodeToString(id[:]) }
 
-// MarshalText writes the canonical text form.
-func (id PermitID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+// MarshalText writes the canonical text form; nothing for the zero id.
+func (id PermitID) MarshalText() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return []byte(id.String()), nil
+}
 
-// UnmarshalText reads the canonical text form. Errors: ErrInvalid.
+// UnmarshalText reads what MarshalText wrote. Errors: ErrInvalid.
 func (id *PermitID) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*id = PermitID{}
+		return nil
+	}
 	parsed, err := ParsePermitID(string(text))
 	if err != nil {
 		return err

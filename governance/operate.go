@@ -97,15 +97,28 @@ func (g *Governor) Unfreeze(ctx context.Context, r Release) error {
 	return g.run(ctx, &unfreezing{account: r.Account, note: Note{Actor: r.Actor, Reason: r.Reason}})
 }
 
-// FrozenAccounts lists frozen accounts, in the order of their keys, behind after: at
-// most limit of them, which is between 1 and 1000. A shorter page is the last one.
+// FrozenAccounts lists frozen accounts in the order of their keys, with what they
+// count (Cell.Label). q.Frozen is implied; the limit is 1 to 1000.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrCorrupt.
-func (g *Governor) FrozenAccounts(ctx context.Context, after AccountKey, limit int) ([]Cell, error) {
-	if limit < 1 || limit > 1000 {
+func (g *Governor) FrozenAccounts(ctx context.Context, q AccountQuery) ([]Cell, error) {
+	if q.Limit < 1 || q.Limit > 1000 {
 		return nil, invalid("limit", "must be between 1 and 1000")
 	}
-	return g.store.Accounts(ctx, AccountQuery{After: after, Limit: limit, Frozen: true})
+	q.Frozen = true
+	return g.store.Accounts(ctx, q)
+}
+
+// Notes lists what operators did and why, oldest first; the limit is 1 to 1000.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrCorrupt.
+//
+// Source: design "Holds and audit".
+func (g *Governor) Notes(ctx context.Context, q NoteQuery) ([]Note, error) {
+	if q.Limit < 1 || q.Limit > 1000 {
+		return nil, invalid("limit", "must be between 1 and 1000")
+	}
+	return g.store.Notes(ctx, q)
 }
 
 // Verification is the result of Verify.

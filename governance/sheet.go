@@ -33,6 +33,7 @@ type cell struct {
 	moved   bool // the window is a new one
 	dirty   bool
 	entry   bool // this step reserved here
+	limit   *Constraint
 }
 
 // sharedTerms are terms that several permits have in common. They are never changed.
@@ -104,7 +105,7 @@ func (s *sheet) enter(i int, c *Constraint) (*cell, error) {
 	}
 	if window != w.window {
 		s.leave(w)
-		w.Cell, w.window, w.moved = new(Cell), window, true
+		w.Cell, w.window, w.moved, w.limit = new(Cell), window, true, c
 	}
 	w.Key, w.End, w.Kind, w.entered = AccountKey{c.ID, window.Start}, window.End, c.Kind, true
 	return w, nil
@@ -209,7 +210,7 @@ func (s *sheet) finish() *Changes {
 	for i := range s.current {
 		c := &s.current[i]
 		if c.moved && c.dirty {
-			ch.Windows = append(ch.Windows, WindowChange{c.Key.Constraint, c.window})
+			ch.Windows = append(ch.Windows, WindowChange{c.Key.Constraint, c.window, c.limit.label()})
 		}
 		s.write(ch, c)
 	}

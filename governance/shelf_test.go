@@ -20,6 +20,7 @@ type shelf struct {
 
 	definitions map[string]keys.Definition
 	windows     map[ConstraintID]quota.Window
+	labels      map[ConstraintID]Label
 	cells       map[AccountKey]shelved
 	permits     map[PermitID]Record
 	entries     map[AccountKey][][]PermitID
@@ -47,7 +48,7 @@ type shelved struct {
 
 func newShelf(now int64) *shelf {
 	return &shelf{
-		clock: now, definitions: map[string]keys.Definition{}, windows: map[ConstraintID]quota.Window{}, cells: map[AccountKey]shelved{},
+		clock: now, definitions: map[string]keys.Definition{}, windows: map[ConstraintID]quota.Window{}, labels: map[ConstraintID]Label{}, cells: map[AccountKey]shelved{},
 		permits: map[PermitID]Record{}, entries: map[AccountKey][][]PermitID{}, batches: map[BatchID]bool{},
 	}
 }
@@ -194,6 +195,7 @@ func (s *shelf) checkChanges(plan *Plan, free []bool, ch *Changes) {
 		require(index(w.Constraint) >= 0 && w.Window.Start < w.Window.End, "window of %s: %+v", w.Constraint, w.Window)
 		require(old == (quota.Window{}) || w.Window.Start >= old.End, "the window of %s goes from %+v to %+v", w.Constraint, old, w.Window)
 		require(written[AccountKey{w.Constraint, w.Window.Start}] != nil, "a window without a cell")
+		require(w.Label.Scope != 0 && w.Label.Kind != 0 && w.Label.Subject != "", "a row without a label")
 	}
 	if b := ch.Batch; b != nil {
 		require(b.ID == plan.Batch && b.At == s.clock && len(b.Permits) > 0, "batch %+v", b)
@@ -232,7 +234,7 @@ func (s *shelf) write(ch *Changes) error {
 		}
 	}
 	for _, w := range ch.Windows {
-		s.windows[w.Constraint] = w.Window
+		s.windows[w.Constraint], s.labels[w.Constraint] = w.Window, w.Label
 	}
 	for i := range ch.Cells {
 		s.cells[ch.Cells[i].Key] = shelve(&ch.Cells[i])
@@ -253,7 +255,10 @@ func (s *shelf) write(ch *Changes) error {
 		rec.Terms = s.permits[rec.ID].Terms
 		s.permits[rec.ID] = recode(rec)
 	}
-	s.notes = append(s.notes, ch.Notes...)
+	for _, n := range ch.Notes {
+		n.Number = int64(len(s.notes)) + 1
+		s.notes = append(s.notes, n)
+	}
 	return nil
 }
 
@@ -288,11 +293,19 @@ func (s *shelf) Accounts(_ context.Context, q AccountQuery) ([]Cell, error) {
 	var list []Cell
 	for key := range s.cells {
 		if c := s.cell(key); q.Matches(&c) && key.Compare(q.After) > 0 {
+			c.Label = s.labels[key.Constraint]
 			list = append(list, c)
 		}
 	}
 	slices.SortFunc(list, func(a, b Cell) int { return a.Key.Compare(b.Key) })
 	return list[:min(len(list), q.Limit)], nil
+}
+
+func (s *shelf) Notes(_ context.Context, q NoteQuery) ([]Note, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.notes[min(q.After, int64(len(s.notes))):]
+	return slices.Clone(list[:min(len(list), q.Limit)]), nil
 }
 
 // copyOf is everything that is stored, for comparison.

@@ -51,6 +51,10 @@ type Store interface {
 	// (constraint, window start).
 	// Errors: ErrUnavailable, ErrCorrupt.
 	Accounts(ctx context.Context, q AccountQuery) ([]Cell, error)
+
+	// Notes lists what operators did, in the order of the numbers.
+	// Errors: ErrUnavailable, ErrCorrupt.
+	Notes(ctx context.Context, q NoteQuery) ([]Note, error)
 }
 
 // Stores is one database as the Governor sees it: its keys and its counters, in
@@ -131,6 +135,7 @@ type Cell struct {
 	Bucket  ratelimit.Bucket // rates
 	Slots   Slots            // concurrency
 	Entries int64            // number of batches that reserved in this account
+	Label   Label            // what it counts; filled by Accounts, elsewhere zero
 }
 
 // Changes is what a step writes.
@@ -147,10 +152,12 @@ func (c *Changes) Empty() bool {
 	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0)
 }
 
-// WindowChange moves a constraint's row to another window.
+// WindowChange moves a constraint's row to another window. A store keeps the label
+// with the row: the id is a hash, and a definition may be gone when somebody asks.
 type WindowChange struct {
 	Constraint ConstraintID
 	Window     quota.Window
+	Label      Label
 }
 
 // Batch is one transaction's admissions. A store must insert ID under a unique
@@ -241,7 +248,8 @@ func (rec *Record) bound() Bound {
 
 // Note records what an operator did and why.
 type Note struct {
-	At      int64
+	Number  int64 // given by the store: rising, from 1
+	At      int64 // µs since the Unix epoch, the store's clock
 	Actor   string
 	Action  string // "resolve", "unfreeze"
 	Permit  PermitID
@@ -265,6 +273,12 @@ func (q *PermitQuery) Matches(rec *Record) bool {
 		return true
 	}
 	return slices.Contains(q.States, rec.State) || (q.Flags != 0 && rec.Flags&q.Flags != 0)
+}
+
+// NoteQuery selects notes behind a number.
+type NoteQuery struct {
+	After int64
+	Limit int
 }
 
 // AccountQuery selects account cells.

@@ -141,7 +141,7 @@ func TestOperatorCallsAreValidated(t *testing.T) {
 		field(t, err, "limit")
 	}
 	for _, limit := range []int{-1, 0, 1001} {
-		_, err := r.g.FrozenAccounts(r.ctx, AccountKey{}, limit)
+		_, err := r.g.FrozenAccounts(r.ctx, AccountQuery{Limit: limit})
 		field(t, err, "limit")
 	}
 	_, err := r.g.Usage(r.ctx, nil)

@@ -61,7 +61,7 @@ func writeCell(tx *bbolt.Tx, c *governance.Cell) error {
 // Accounts implements governance.Store.
 func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) (list []governance.Cell, err error) {
 	after := cellKey(q.After)
-	err = s.scan(ctx, cells, after, func(k, v []byte) (bool, error) {
+	err = s.scan(ctx, cells, after, func(tx *bbolt.Tx, k, v []byte) (bool, error) {
 		key := governance.AccountKey{WindowStart: int64(binary.BigEndian.Uint64(k[16:]) ^ 1<<63)}
 		copy(key.Constraint[:], k)
 		var c governance.Cell
@@ -69,6 +69,13 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) (list [
 			return false, err
 		}
 		if q.Matches(&c) {
+			var w storedWindow
+			if err := read(tx, windows, key.Constraint[:], &w); err != nil && !errors.Is(err, errAbsent) {
+				return false, err
+			}
+			if w.Label != nil {
+				c.Label = *w.Label
+			}
 			list = append(list, c)
 		}
 		return len(list) < q.Limit, nil
@@ -78,7 +85,7 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) (list [
 
 // Permits implements governance.Store.
 func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) (list []governance.Record, err error) {
-	err = s.scan(ctx, permits, q.After[:], func(_, v []byte) (bool, error) {
+	err = s.scan(ctx, permits, q.After[:], func(_ *bbolt.Tx, _, v []byte) (bool, error) {
 		var rec governance.Record
 		if err := json.Unmarshal(v, &rec); err != nil {
 			return false, fmt.Errorf("%w: a permit cannot be read", governance.ErrCorrupt)
@@ -91,8 +98,21 @@ func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) (list []g
 	return list, err
 }
 
+// Notes implements governance.Store.
+func (s *Store) Notes(ctx context.Context, q governance.NoteQuery) (list []governance.Note, err error) {
+	err = s.scan(ctx, notes, binary.BigEndian.AppendUint64(nil, uint64(q.After)), func(_ *bbolt.Tx, _, v []byte) (bool, error) {
+		var n governance.Note
+		if err := json.Unmarshal(v, &n); err != nil {
+			return false, fmt.Errorf("%w: a note cannot be read", governance.ErrCorrupt)
+		}
+		list = append(list, n)
+		return len(list) < q.Limit, nil
+	})
+	return list, err
+}
+
 // scan walks a bucket behind a key, in order, until each says no.
-func (s *Store) scan(ctx context.Context, bucket, after []byte, each func(k, v []byte) (bool, error)) error {
+func (s *Store) scan(ctx context.Context, bucket, after []byte, each func(tx *bbolt.Tx, k, v []byte) (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
 	}
@@ -103,7 +123,7 @@ func (s *Store) scan(ctx context.Context, bucket, after []byte, each func(k, v [
 			k, v = cursor.Next()
 		}
 		for ; k != nil; k, v = cursor.Next() {
-			more, err := each(k, v)
+			more, err := each(tx, k, v)
 			if err != nil {
 				return err
 			}

@@ -37,7 +37,7 @@ var (
 	teams   = []byte("teams")   // id -> JSON
 	people  = []byte("keys")    // id -> JSON
 	secrets = []byte("secrets") // hash -> JSON
-	windows = []byte("windows") // constraint -> start, end
+	windows = []byte("windows") // constraint -> JSON
 	cells   = []byte("cells")   // constraint, window start -> cell
 	permits = []byte("permits") // id -> JSON
 	batches = []byte("batches") // id -> ids of its permits
@@ -140,9 +140,11 @@ func (s *store) load(tx *bbolt.Tx, plan *governance.Plan) (*governance.Loaded, e
 	}
 	for i, id := range plan.Constraints {
 		c := &l.Current[i]
-		if v := tx.Bucket(windows).Get(id[:]); v != nil {
-			c.Window = quota.Window{Start: int64(binary.BigEndian.Uint64(v)), End: int64(binary.BigEndian.Uint64(v[8:]))}
+		var w storedWindow
+		if err := read(tx, windows, id[:], &w); err != nil && !errors.Is(err, errAbsent) {
+			return nil, err
 		}
+		c.Window = w.Window
 		if err := readCell(tx, governance.AccountKey{Constraint: id, WindowStart: c.Window.Start}, &c.Cell); err != nil {
 			return nil, err
 		}
@@ -192,8 +194,11 @@ func readEntries(tx *bbolt.Tx, q *governance.EntryQuery, l *governance.Loaded) e
 
 func write(tx *bbolt.Tx, ch *governance.Changes) error {
 	for _, w := range ch.Windows {
-		v := binary.BigEndian.AppendUint64(nil, uint64(w.Window.Start))
-		if err := tx.Bucket(windows).Put(w.Constraint[:], binary.BigEndian.AppendUint64(v, uint64(w.Window.End))); err != nil {
+		stored := storedWindow{Window: w.Window}
+		if w.Label != (governance.Label{}) {
+			stored.Label = &w.Label
+		}
+		if err := put(tx, windows, w.Constraint[:], stored); err != nil {
 			return err
 		}
 	}
@@ -226,6 +231,7 @@ func write(tx *bbolt.Tx, ch *governance.Changes) error {
 		if err != nil {
 			return err
 		}
+		note.Number = int64(n)
 		if err := put(tx, notes, binary.BigEndian.AppendUint64(nil, n), note); err != nil {
 			return err
 		}
@@ -257,6 +263,12 @@ func writeBatch(tx *bbolt.Tx, b *governance.Batch) error {
 		}
 	}
 	return nil
+}
+
+// storedWindow is the window that a constraint is in, and what it counts.
+type storedWindow struct {
+	Window quota.Window
+	Label  *governance.Label `json:",omitempty"`
 }
 
 // errAbsent: there is no such value.

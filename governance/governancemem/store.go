@@ -48,7 +48,7 @@ func New(o *Options) (*DB, error) {
 	d := &data{
 		now: options.Now, format: options.Format,
 		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{},
-		windows: map[governance.ConstraintID]quota.Window{}, cells: map[governance.AccountKey]governance.Cell{},
+		windows: map[governance.ConstraintID]quota.Window{}, labels: map[governance.ConstraintID]governance.Label{}, cells: map[governance.AccountKey]governance.Cell{},
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
 		batches: map[governance.BatchID]struct{}{},
 	}
@@ -71,6 +71,7 @@ type data struct {
 	secrets map[keys.Hash]keys.Secret
 
 	windows map[governance.ConstraintID]quota.Window
+	labels  map[governance.ConstraintID]governance.Label
 	cells   map[governance.AccountKey]governance.Cell
 	permits map[governance.PermitID]*governance.Record
 	entries map[governance.AccountKey][][]governance.PermitID // by entry number, from 1
@@ -176,7 +177,7 @@ func (d *data) apply(ch *governance.Changes) error {
 		}
 	}
 	for _, w := range ch.Windows {
-		d.windows[w.Constraint] = w.Window
+		d.windows[w.Constraint], d.labels[w.Constraint] = w.Window, w.Label
 	}
 	for _, c := range ch.Cells {
 		d.cells[c.Key] = c
@@ -198,7 +199,10 @@ func (d *data) apply(ch *governance.Changes) error {
 		rec := ch.Permits[i]
 		d.permits[rec.ID] = &rec
 	}
-	d.notes = append(d.notes, ch.Notes...)
+	for _, note := range ch.Notes {
+		note.Number = int64(len(d.notes)) + 1
+		d.notes = append(d.notes, note)
+	}
 	return nil
 }
 
@@ -241,6 +245,7 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 	var list []governance.Cell
 	for key, c := range s.d.cells {
 		if q.Matches(&c) && key.Compare(q.After) > 0 {
+			c.Label = s.d.labels[key.Constraint]
 			list = append(list, c)
 		}
 	}
@@ -248,9 +253,13 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 	return list[:min(len(list), q.Limit)], nil
 }
 
-// Notes returns what operators did, oldest first.
-func (s *Store) Notes() []governance.Note {
+// Notes implements governance.Store.
+func (s *Store) Notes(ctx context.Context, q governance.NoteQuery) ([]governance.Note, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
+	}
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	return slices.Clone(s.d.notes)
+	rest := s.d.notes[min(max(q.After, 0), int64(len(s.d.notes))):]
+	return slices.Clone(rest[:min(len(rest), q.Limit)]), nil
 }

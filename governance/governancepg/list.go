@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
@@ -60,11 +61,45 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 		}
 		defer rows.Close()
 		for rows.Next() {
-			c, _, err := scanCell(rows)
+			var label *string
+			c, _, err := scanCell(rows, &label)
 			if err != nil {
 				return err
 			}
+			if label != nil {
+				if c.Label, err = governance.ParseLabel([]byte(*label)); err != nil {
+					return err
+				}
+			}
 			list = append(list, c)
+		}
+		return rows.Err()
+	})
+	return list, translate(err)
+}
+
+// Notes implements governance.Store.
+func (s *Store) Notes(ctx context.Context, q governance.NoteQuery) ([]governance.Note, error) {
+	var list []governance.Note
+	err := s.read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+		list = nil
+		rows, err := tx.Query(ctx, s.q.notes, q.After, int64(q.Limit))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var n governance.Note
+			var permit, constraint pgtype.UUID
+			var start *int64
+			if err := rows.Scan(&n.Number, &n.At, &n.Actor, &n.Action, &permit, &constraint, &start, &n.Reason, &n.Before, &n.After); err != nil {
+				return err
+			}
+			n.Permit, n.Account.Constraint = permit.Bytes, constraint.Bytes
+			if start != nil {
+				n.Account.WindowStart = *start
+			}
+			list = append(list, n)
 		}
 		return rows.Err()
 	})

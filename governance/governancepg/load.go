@@ -133,13 +133,15 @@ func (l *load) cells(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func scanCell(rows pgx.Rows) (c governance.Cell, v version, err error) {
+// scanCell reads cellColumns, and more columns into more.
+func scanCell(rows pgx.Rows, more ...any) (c governance.Cell, v version, err error) {
 	var id pgtype.UUID
 	var kind int16
 	var state []byte
 	a := &c.Account
-	if err = rows.Scan(&id, &c.Key.WindowStart, &v.epoch, &v.updates, &c.End, &kind, &a.Consumed, &a.Uncertain, &a.Reserved,
-		&a.Granted, &a.Observed, &a.Frozen, &c.Entries, &state); err != nil {
+	targets := [...]any{&id, &c.Key.WindowStart, &v.epoch, &v.updates, &c.End, &kind, &a.Consumed, &a.Uncertain, &a.Reserved,
+		&a.Granted, &a.Observed, &a.Frozen, &c.Entries, &state}
+	if err = rows.Scan(append(targets[:], more...)...); err != nil {
 		return c, v, err
 	}
 	c.Key.Constraint, c.Kind = id.Bytes, governance.Kind(kind)

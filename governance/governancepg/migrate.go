@@ -10,6 +10,14 @@ import (
 	"github.com/tallystick-go/tallystick/keys/keyspg"
 )
 
+// What Migrate and Check say of a schema: match them with errors.Is.
+var (
+	// ErrOlder: tables are missing or old. Run Migrate, or the exported files.
+	ErrOlder = migrate.ErrOlder
+	// ErrForeign: the schema holds something that is not this library's.
+	ErrForeign = migrate.ErrForeign
+)
+
 //go:embed migrations/*.sql
 var files embed.FS
 
@@ -27,13 +35,13 @@ func (db *DB) Migrations() (fs.FS, error) {
 	return migrate.Export(script)
 }
 
-// Source names the migrations.
+// Source names the migrations for this module's own adapters.
 func Source() migrate.Source { return migrate.Source{Package: "governancepg", FS: files} }
 
 // Migrate creates or updates the tables of keys and counters, all or nothing.
 // Safe to run from several processes at once.
 //
-// Errors: a foreign schema is refused with what to do about it.
+// Errors: ErrForeign, and what the database says, without its texts.
 func (db *DB) Migrate(ctx context.Context) error {
 	_, err := migratepg.Migrate(ctx, db.pool, db.schema, keyspg.Source(), Source())
 	return err
@@ -41,6 +49,8 @@ func (db *DB) Migrate(ctx context.Context) error {
 
 // Check refuses a schema that is older than this library or not ours. A newer one
 // passes.
+//
+// Errors: ErrOlder, ErrForeign.
 func (db *DB) Check(ctx context.Context) error {
 	return migratepg.Check(ctx, db.pool, db.schema, keyspg.Source(), Source())
 }

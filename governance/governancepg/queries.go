@@ -18,7 +18,8 @@ type queries struct {
 	enter, ensure, lock, lockFree               string
 	clock, current, accounts, entries           string
 	windows, update, remove, insert, entry      string
-	note, listAccounts, listFrozen, pointers    string
+	note, notes                                 string
+	listAccounts, listFrozen, pointers          string
 	permits, batchInsert, batchTerms, tombstone [slots]string
 	permitInsert, permitUpdate, permitList      [slots]string
 	batchState                                  [slots]string
@@ -51,7 +52,7 @@ select * from {{schema}}.governance_cells where constraint_id = w.id and window_
 where p.window_start_us <> w.start_us`,
 		entries: `select number, batch from {{schema}}.governance_entries where constraint_id = $1::uuid and window_start_us = $2::bigint and number > $3::bigint order by number limit $4::bigint`,
 		// Locks what the pointer rows already protect.
-		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e from unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, s, e) where p.id = u.id`,
+		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e, label = coalesce(u.label::jsonb, p.label) from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) u(id, s, e, label) where p.id = u.id`,
 		update: `with u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state, window_end_us = u.end_us, kind = u.kind
 from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[], $12::bigint[], $13::smallint[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state, end_us, kind)
 where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)
@@ -62,9 +63,10 @@ select id, start_us, epoch, 0, end_us, kind, consumed, uncertain, reserved, gran
 from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[], $12::bigint[], $13::smallint[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state, end_us, kind)`,
 		entry: `insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch) select id, start_us, number, $4::uuid from unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, start_us, number)`,
 		note:  `insert into {{schema}}.governance_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before_json, after_json) values ($1::bigint, $2::text, $3::text, $4::uuid, $5::uuid, $6::bigint, $7::text, $8::text, $9::text)`,
-		listAccounts: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + ` from {{schema}}.governance_cells c
+		notes: `select id, at_us, actor, action, permit, constraint_id, window_start_us, reason, before_json, after_json from {{schema}}.governance_notes where id > $1::bigint order by id limit $2::bigint`,
+		listAccounts: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + `, p.label::text from {{schema}}.governance_cells c left join {{schema}}.governance_constraints p on p.id = c.constraint_id
 where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind = any($4::smallint[]) order by c.constraint_id, c.window_start_us, c.epoch desc limit $3::bigint`,
-		listFrozen: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + ` from {{schema}}.governance_cells c
+		listFrozen: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + `, p.label::text from {{schema}}.governance_cells c left join {{schema}}.governance_constraints p on p.id = c.constraint_id
 where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind = any($4::smallint[]) and c.frozen order by c.constraint_id, c.window_start_us, c.epoch desc limit $3::bigint`,
 	}
 	for _, sql := range q.shared() {
@@ -95,6 +97,6 @@ select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 
 func (q *queries) shared() []*string {
 	return []*string{
 		&q.enter, &q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
-		&q.windows, &q.update, &q.remove, &q.insert, &q.entry, &q.note, &q.listAccounts, &q.listFrozen,
+		&q.windows, &q.update, &q.remove, &q.insert, &q.entry, &q.note, &q.notes, &q.listAccounts, &q.listFrozen,
 	}
 }

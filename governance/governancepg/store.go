@@ -51,7 +51,7 @@ var (
 // Open returns a handle on the caller's pool. It does no I/O: call Migrate or
 // Check before first use.
 //
-// Errors: an invalid schema name.
+// Errors: an invalid schema name, governance.ErrInvalid for a negative timeout.
 func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	var options Options
 	if o != nil {
@@ -80,21 +80,28 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := func(d *time.Duration, fallback time.Duration) time.Duration {
-		if *d <= 0 {
-			return fallback
+	for _, t := range []struct {
+		field    string
+		of       *time.Duration
+		fallback time.Duration
+	}{
+		{"options.lock_timeout", &options.LockTimeout, 2 * time.Second}, {"options.idle_timeout", &options.IdleTimeout, 5 * time.Second},
+		{"options.statement_timeout", &options.StatementTimeout, 5 * time.Second}, {"options.commit_timeout", &options.CommitTimeout, 5 * time.Second},
+	} {
+		if *t.of < 0 {
+			return nil, &governance.FieldError{Field: t.field, Why: "must not be negative; zero is the default"}
 		}
-		return *d
+		if *t.of == 0 {
+			*t.of = t.fallback
+		}
 	}
 	return &DB{
 		Keys: store, pool: pool, schema: schema,
 		Store: &Store{
 			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
 			tx: pgtx.Options{
-				Lock:      set(&options.LockTimeout, 2*time.Second),
-				Idle:      set(&options.IdleTimeout, 5*time.Second),
-				Statement: set(&options.StatementTimeout, 5*time.Second),
-				Commit:    set(&options.CommitTimeout, 5*time.Second),
+				Lock: options.LockTimeout, Idle: options.IdleTimeout,
+				Statement: options.StatementTimeout, Commit: options.CommitTimeout,
 			},
 		},
 	}, nil

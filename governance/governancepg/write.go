@@ -12,7 +12,9 @@ const updatesPerEpoch = 32
 
 // write queues the statements of the second round trip.
 func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
-	s.writeWindows(b, ch.Windows)
+	if err := s.writeWindows(b, ch.Windows); err != nil {
+		return err
+	}
 	if err := s.writeCells(b, l, ch.Cells); err != nil {
 		return err
 	}
@@ -31,15 +33,25 @@ func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
 	return nil
 }
 
-func (s *Store) writeWindows(b *pgx.Batch, list []governance.WindowChange) {
+func (s *Store) writeWindows(b *pgx.Batch, list []governance.WindowChange) error {
 	if len(list) == 0 {
-		return
+		return nil
 	}
 	ids, starts, ends := make([]pgtype.UUID, len(list)), make([]int64, len(list)), make([]int64, len(list))
+	labels := make([]*string, len(list))
 	for i, w := range list {
 		ids[i], starts[i], ends[i] = pgUUID(w.Constraint), w.Window.Start, w.Window.End
+		text, err := w.Label.AppendText(nil)
+		if err != nil {
+			return err
+		}
+		if len(text) > 0 {
+			label := string(text)
+			labels[i] = &label
+		}
 	}
-	b.Queue(s.q.windows, ids, starts, ends)
+	b.Queue(s.q.windows, ids, starts, ends, labels)
+	return nil
 }
 
 // cellArrays are the columns of several cells.

@@ -101,6 +101,8 @@ func viewCancelled(e *env) {
 	e.is(err, governance.ErrUnavailable)
 	_, err = e.store.Accounts(ctx, governance.AccountQuery{Limit: 1})
 	e.is(err, governance.ErrUnavailable)
+	_, err = e.store.Notes(ctx, governance.NoteQuery{Limit: 1})
+	e.is(err, governance.ErrUnavailable)
 }
 
 func permitsCases() []scenario {

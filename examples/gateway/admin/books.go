@@ -135,7 +135,7 @@ func (a *api) listFrozen(c *call) (any, error) {
 		}
 		key.WindowStart = at.UnixMicro()
 	}
-	cells, err := a.Governor.FrozenAccounts(c.ctx, key, limit)
+	cells, err := a.Governor.FrozenAccounts(c.ctx, governance.AccountQuery{After: key, Limit: limit})
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	_, err := s.Storage.Keys.Keys(ctx, keys.ListKeys{Limit: 1})
 	if err == nil {
-		_, err = s.Governor.FrozenAccounts(ctx, governance.AccountKey{}, 1)
+		_, err = s.Governor.FrozenAccounts(ctx, governance.AccountQuery{Limit: 1})
 	}
 	if err != nil {
 		wire.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "storage does not answer"})

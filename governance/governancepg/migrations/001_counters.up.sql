@@ -17,7 +17,9 @@ INSERT INTO {{schema}}.governance_meta DEFAULT VALUES;
 CREATE TABLE {{schema}}.governance_constraints (
     id              uuid   PRIMARY KEY,
     window_start_us bigint NOT NULL DEFAULT 0,
-    window_end_us   bigint NOT NULL DEFAULT 0
+    window_end_us   bigint NOT NULL DEFAULT 0,
+    -- what is counted, in words: the id is a hash, and the definition may be gone
+    label           jsonb
 ) WITH (fillfactor = 70);
 
 CREATE TABLE {{schema}}.governance_cells (
