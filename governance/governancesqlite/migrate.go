@@ -31,7 +31,8 @@ func Migrations() (fs.FS, error) {
 	return migrate.Export(script)
 }
 
-// Source names the migrations.
+// Source names the migrations for this module's own adapters: its type is internal.
+// For a migration tool of your own take Migrations.
 func Source() migrate.Source { return migrate.Source{Package: "governancesqlite", FS: files} }
 
 func sources() []migrate.Source {

@@ -6,8 +6,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 	"github.com/tallystick-go/tallystick/keys"
+)
+
+// The errors of Migrate and Check. Each comes with a text that says what to do;
+// nothing was changed.
+var (
+	// ErrOlder: the schema is older than this program. Run Migrate.
+	ErrOlder = migrate.ErrOlder
+	// ErrForeign: the schema holds something that this library did not make.
+	ErrForeign = migrate.ErrForeign
 )
 
 // found replaces the driver's "no rows" by what the method calls it.

@@ -25,19 +25,22 @@ func (s *Store) Migrations() (fs.FS, error) {
 	return migrate.Export(script)
 }
 
-// Source names the migrations for adapters that share the schema.
+// Source names the migrations for this module's own adapters that share the schema:
+// its type is internal. For a migration tool of your own take Migrations.
 func Source() migrate.Source { return migrate.Source{Package: "keyspg", FS: files} }
 
 // Migrate creates the schema and creates or updates the tables, all or nothing.
 // Safe to run from several processes at once.
 //
-// Errors: a foreign schema is refused with what to do about it.
+// Errors: ErrForeign, with what to do about it; nothing was changed.
 func (s *Store) Migrate(ctx context.Context) error {
 	_, err := migratepg.Migrate(ctx, s.pool, s.schema, Source())
 	return err
 }
 
 // Check refuses a schema that is older or not ours. A newer one passes.
+//
+// Errors: ErrOlder, ErrForeign.
 func (s *Store) Check(ctx context.Context) error {
 	return migratepg.Check(ctx, s.pool, s.schema, Source())
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyspg"
@@ -163,7 +162,7 @@ func TestAttach(t *testing.T) {
 	db := pgtest.New(t)
 	s, err := keyspg.New(db.Pool, &keyspg.Options{Schema: db.Schema})
 	require.NoError(t, err)
-	require.ErrorIs(t, s.Check(ctx), migrate.ErrOlder, "not migrated yet")
+	require.ErrorIs(t, s.Check(ctx), keyspg.ErrOlder, "not migrated yet")
 	require.NoError(t, s.Migrate(ctx))
 	require.NoError(t, s.Migrate(ctx), "migrating again changes nothing")
 	require.NoError(t, s.Check(ctx))
@@ -175,6 +174,10 @@ func TestAttach(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.CreateKey(ctx, keys.CreateKey{TeamID: "red"})
 	require.NoError(t, err, "and serves")
+	_, err = db.Pool.Exec(ctx, fmt.Sprintf("drop table %s.key_secrets", db.Schema))
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Check(ctx), keyspg.ErrForeign, "a table is gone")
+	require.ErrorIs(t, s.Migrate(ctx), keyspg.ErrForeign, "a table is gone")
 
 	for _, name := range []string{"Upper", "a-b", `a"b`, "pg_x", strings.Repeat("x", 64)} {
 		_, err := keyspg.New(db.Pool, &keyspg.Options{Schema: name})

@@ -5,8 +5,18 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 	"github.com/tallystick-go/tallystick/keys"
+)
+
+// The errors of Migrate and Check. Each comes with a text that says what to do;
+// nothing was changed.
+var (
+	// ErrOlder: the schema is older than this program. Run Migrate.
+	ErrOlder = migrate.ErrOlder
+	// ErrForeign: the file holds something that this library did not make.
+	ErrForeign = migrate.ErrForeign
 )
 
 // found replaces the driver's "no rows" by what the method calls it.

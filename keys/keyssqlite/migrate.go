@@ -22,14 +22,15 @@ func Migrations() (fs.FS, error) {
 	return migrate.Export(script)
 }
 
-// Source names the migrations for adapters that share one file.
+// Source names the migrations for this module's own adapters that share one file:
+// its type is internal. For a migration tool of your own take Migrations.
 func Source() migrate.Source { return migrate.Source{Package: "keyssqlite", FS: files} }
 
 // Migrate creates or updates the tables, all or nothing. Safe to run from several
 // processes at once.
 //
-// Errors: an older, foreign or damaged file and an unsafe handle are refused with
-// what to do about it.
+// Errors: ErrForeign, with what to do about it. A damaged file and an unsafe handle
+// are refused as well, and nothing was changed.
 func (s *Store) Migrate(ctx context.Context) error {
 	_, err := migratesqlite.Migrate(ctx, s.db.Handle(), nil, Source())
 	return err
@@ -37,6 +38,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // Check refuses a handle that would lose what it commits, a damaged file, and a
 // schema that is older or not ours. A newer one passes.
+//
+// Errors: those of Migrate, ErrOlder.
 func (s *Store) Check(ctx context.Context) error {
 	return migratesqlite.Check(ctx, s.db.Handle(), Source())
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyssqlite"
@@ -136,7 +135,7 @@ func TestAttach(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "keys.db")
 	s, db := open(t, path+safe)
-	require.ErrorIs(t, s.Check(ctx), migrate.ErrOlder, "not migrated yet")
+	require.ErrorIs(t, s.Check(ctx), keyssqlite.ErrOlder, "not migrated yet")
 	require.NoError(t, s.Migrate(ctx))
 	require.NoError(t, s.Migrate(ctx), "migrating again changes nothing")
 	require.NoError(t, s.Check(ctx))
@@ -152,6 +151,10 @@ func TestAttach(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.CreateKey(ctx, keys.CreateKey{TeamID: "red"})
 	require.NoError(t, err, "and serves")
+	_, err = db.ExecContext(ctx, "drop table tallystick_key_secrets")
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Check(ctx), keyssqlite.ErrForeign, "a table is gone")
+	require.ErrorIs(t, s.Migrate(ctx), keyssqlite.ErrForeign, "a table is gone")
 
 	for _, weak := range []string{
 		"", "?_pragma=journal_mode(wal)", strings.Replace(safe, "synchronous(full)", "synchronous(normal)", 1),
