@@ -80,6 +80,11 @@ var mutants = []mutate.Mutant{
 		New: "v.OK = fits"},
 }
 
+// Every mistake makes its test fail.
 func TestMutants(t *testing.T) {
-	mutate.Run(t, mutate.Suite{Files: []string{"property_test.go", "account_test.go", "calendar_test.go"}, Checks: 1000, Mutants: mutants})
+	mutate.Run(t, mutate.Suite{
+		Files:   []string{"property_test.go", "account_test.go", "calendar_test.go"},
+		Checks:  1000,
+		Mutants: mutants,
+	})
 }

@@ -86,6 +86,11 @@ var mutants = []mutate.Mutant{
 		New: "case cost > l.Burst && rate < 0:"},
 }
 
+// Every mistake makes its test fail.
 func TestMutants(t *testing.T) {
-	mutate.Run(t, mutate.Suite{Files: []string{"property_test.go", "model_test.go", "export_test.go"}, Checks: 2000, Mutants: mutants})
+	mutate.Run(t, mutate.Suite{
+		Files:   []string{"property_test.go", "model_test.go", "export_test.go"},
+		Checks:  2000,
+		Mutants: mutants,
+	})
 }
