@@ -42,8 +42,6 @@ func NewPermitID(at time.Time) PermitID {
 	return id
 }
 
-func newBatchID(at time.Time) BatchID { return BatchID(NewPermitID(at)) }
-
 // stamp writes the time, version and variant into an id whose other bits are random.
 func (id *PermitID) stamp(unixMilli int64) {
 	var ms [8]byte

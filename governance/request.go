@@ -111,7 +111,7 @@ func validName(field, s string) error {
 func (r *Request) fingerprint() Fingerprint {
 	buf := make([]byte, 0, 512)
 	buf = append(buf, "tallystick request 1"...)
-	for _, part := range [...]string{r.Principal.KeyID, r.Model, r.Region, r.Guardrail, string(r.Price)} {
+	for _, part := range [...]string{r.Principal.KeyID, r.Model, r.Region, r.Guardrail} {
 		buf = binary.AppendUvarint(buf, uint64(len(part)))
 		buf = append(buf, part...)
 	}

@@ -108,6 +108,9 @@ func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (err error
 				broken, changes = fmt.Errorf("%w: a decision failed", ErrPoison), nil
 			}
 		}()
+		// Stores keep batches by the time inside their ids, beside permits of the same
+		// time: it is the store's, not ours.
+		(*PermitID)(&plan.Batch).stamp(loaded.Now / 1000)
 		s := newSheet(plan, loaded)
 		for _, t := range tasks {
 			t.fail(nil) // forget what an earlier attempt said
@@ -170,7 +173,7 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	slices.Sort(p.keys)
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
-		Batch: newBatchID(g.options.Now()), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
+		Batch: BatchID(NewPermitID(g.options.Now())), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
 		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, NoTerms: p.entries == nil, SkipLocked: skip,
 	}
 }

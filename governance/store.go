@@ -72,7 +72,7 @@ func (s Stores) Backend() Stores { return s }
 
 // Plan names the rows of one step. All lists are free of repetitions.
 type Plan struct {
-	Batch       BatchID        // identity of the transaction; new for every attempt
+	Batch       BatchID        // identity of the transaction, new for every attempt; before decide returns its time becomes the store's
 	Constraints []ConstraintID // rows to lock, sorted by bytes
 	Accounts    []AccountKey   // windows wanted whether current or not; their constraints are in Constraints
 	Keys        []string       // key ids whose definitions are wanted, sorted

@@ -3,6 +3,7 @@ package governance
 import (
 	"fmt"
 
+	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/quota"
 )
 
@@ -51,10 +52,16 @@ func (t *tally) add(rec *Record, kind Kind) error {
 	default:
 		return fmt.Errorf("%w: permit %s is in no known state", ErrCorrupt, rec.ID)
 	}
-	t.sum.Consumed += one.Consumed
-	t.sum.Uncertain += one.Uncertain
-	t.sum.Reserved += one.Reserved
-	t.sum.Observed += one.Observed
+	for _, column := range [...]struct {
+		sum *int64
+		one int64
+	}{{&t.sum.Consumed, one.Consumed}, {&t.sum.Uncertain, one.Uncertain}, {&t.sum.Reserved, one.Reserved}, {&t.sum.Observed, one.Observed}} {
+		sum, err := amount.Add(*column.sum, column.one)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		*column.sum = sum
+	}
 	t.permits++
 	return nil
 }

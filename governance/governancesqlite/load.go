@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
@@ -178,14 +179,17 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 	var list []governance.Cell
 	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) error {
 		var row cellRow
-		var id sql.RawBytes
+		var id, label sql.RawBytes
 		var start int64
-		return each(tx, query, append([]any{&id, &start}, row.targets()...), func() error {
+		return each(tx, query, append(append([]any{&id, &start}, row.targets()...), &label), func() (err error) {
 			c := governance.Cell{Key: governance.AccountKey{WindowStart: start}}
 			if copy(c.Key.Constraint[:], id) != len(id) {
 				return corrupt("governance_cells")
 			}
-			err := row.into(&c)
+			if c.Label, err = governance.ParseLabel(label); err != nil {
+				return fmt.Errorf("%w: %w", corrupt("governance_constraints"), err)
+			}
+			err = row.into(&c)
 			list = append(list, c)
 			return err
 		}, q.After.Constraint[:], q.After.WindowStart, q.Limit)
@@ -196,38 +200,25 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 	return list, nil
 }
 
-// NoteQuery asks for what operators did, oldest first.
-type NoteQuery struct {
-	After int64 // the Next of the page before
-	Limit int   // at most so many notes; zero lists none
-}
-
-// NotePage is one page of notes. A page shorter than the limit is the last one.
-type NotePage struct {
-	Notes []governance.Note
-	Next  int64
-}
-
-// Notes lists what operators did and why. Errors: governance.ErrUnavailable,
-// governance.ErrCorrupt.
-func (s *Store) Notes(ctx context.Context, q NoteQuery) (NotePage, error) {
-	page := NotePage{Next: q.After}
+// Notes implements governance.Store.
+func (s *Store) Notes(ctx context.Context, q governance.NoteQuery) ([]governance.Note, error) {
+	var list []governance.Note
 	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) error {
 		var n governance.Note
 		var permit, constraint sql.RawBytes
-		targets := []any{&page.Next, &n.At, &n.Actor, &n.Action, &permit, &constraint, &n.Account.WindowStart, &n.Reason, &n.Before, &n.After}
+		targets := []any{&n.Number, &n.At, &n.Actor, &n.Action, &permit, &constraint, &n.Account.WindowStart, &n.Reason, &n.Before, &n.After}
 		return each(tx, selectNotes, targets, func() error {
 			n.Permit, n.Account.Constraint = governance.PermitID{}, governance.ConstraintID{}
 			copy(n.Permit[:], permit)
 			copy(n.Account.Constraint[:], constraint)
-			page.Notes = append(page.Notes, n)
+			list = append(list, n)
 			return nil
 		}, q.After, q.Limit)
 	})
 	if err != nil {
-		return NotePage{}, coreError(err)
+		return nil, coreError(err)
 	}
-	return page, nil
+	return list, nil
 }
 
 // each scans every row of a query into the same targets.

@@ -21,8 +21,9 @@ const (
 	FROM wanted CROSS JOIN governance_constraints w ON w.constraint_id = substr(?1, 1 + 16 * wanted.i, 16)
 	LEFT JOIN governance_cells c ON c.constraint_id = w.constraint_id AND c.window_start_us = w.window_start_us`
 	selectCell   = `SELECT ` + cellColumns + ` FROM governance_cells c WHERE c.constraint_id = ?1 AND c.window_start_us = ?2`
-	upsertWindow = `INSERT INTO governance_constraints (constraint_id, window_start_us, window_end_us) VALUES (?, ?, ?)
-	ON CONFLICT (constraint_id) DO UPDATE SET window_start_us = excluded.window_start_us, window_end_us = excluded.window_end_us`
+	upsertWindow = `INSERT INTO governance_constraints (constraint_id, window_start_us, window_end_us, label) VALUES (?, ?, ?, ?)
+	ON CONFLICT (constraint_id) DO UPDATE SET window_start_us = excluded.window_start_us, window_end_us = excluded.window_end_us,
+	label = coalesce(excluded.label, label)`
 	upsertCell = `INSERT INTO governance_cells
 	(constraint_id, window_start_us, window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (constraint_id, window_start_us) DO UPDATE SET
@@ -31,11 +32,11 @@ const (
 	excluded.frozen, excluded.entries, excluded.state)`
 
 	// Token quotas and money: kinds 3 and 4.
-	selectAccounts = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM governance_cells c
-	WHERE (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
+	listed = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + `, coalesce(w.label, '')
+	FROM governance_cells c LEFT JOIN governance_constraints w ON w.constraint_id = c.constraint_id `
+	selectAccounts = listed + `WHERE (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
 	ORDER BY c.constraint_id, c.window_start_us LIMIT ?3`
-	selectFrozen = `SELECT c.constraint_id, c.window_start_us, ` + cellColumns + ` FROM governance_cells c
-	WHERE c.frozen = 1 AND (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
+	selectFrozen = listed + `WHERE c.frozen = 1 AND (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
 	ORDER BY c.constraint_id, c.window_start_us LIMIT ?3`
 
 	insertBatch = `INSERT INTO governance_batches (id, at_us, terms, permit_ids) VALUES (?, ?, ?, ?)`

@@ -10,11 +10,8 @@ import (
 
 // write puts the changes into the transaction.
 func write(tx *sqlitetx.Tx, ch *governance.Changes) error {
-	for i := range ch.Windows {
-		w := &ch.Windows[i]
-		if _, err := tx.Exec(upsertWindow, w.Constraint[:], w.Window.Start, w.Window.End); err != nil {
-			return err
-		}
+	if err := writeWindows(tx, ch.Windows); err != nil {
+		return err
 	}
 	if err := writeCells(tx, ch.Cells); err != nil {
 		return err
@@ -28,6 +25,24 @@ func write(tx *sqlitetx.Tx, ch *governance.Changes) error {
 		return err
 	}
 	return writeNotes(tx, ch.Notes)
+}
+
+func writeWindows(tx *sqlitetx.Tx, list []governance.WindowChange) error {
+	for i := range list {
+		w := &list[i]
+		text, err := w.Label.AppendText(nil)
+		if err != nil {
+			return err
+		}
+		var label any
+		if len(text) > 0 {
+			label = string(text)
+		}
+		if _, err := tx.Exec(upsertWindow, w.Constraint[:], w.Window.Start, w.Window.End, label); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeCells(tx *sqlitetx.Tx, cells []governance.Cell) error {

@@ -11,11 +11,13 @@ CREATE TABLE governance_meta (
 
 INSERT INTO governance_meta (singleton, namespace, horizon_us, doubts) VALUES (1, randomblob(16), 0, 0);
 
--- The window that each constraint is in.
+-- The window that each constraint is in, and what it counts in words: the id is a
+-- hash, and the definition that it came from may be gone.
 CREATE TABLE governance_constraints (
 	constraint_id   BLOB    NOT NULL PRIMARY KEY CHECK (length(constraint_id) = 16),
 	window_start_us INTEGER NOT NULL,
-	window_end_us   INTEGER NOT NULL
+	window_end_us   INTEGER NOT NULL,
+	label           TEXT    -- what is counted, in words: the id is a hash, and the definition may be gone
 ) STRICT, WITHOUT ROWID;
 
 -- The state of one window of one constraint: an account's amounts, or a bucket or
