@@ -18,13 +18,13 @@ import (
 func admitCases() []scenario {
 	return slices.Concat([]scenario{
 		{name: "ReservesInEveryConstraint", run: admitReserves},
-		{name: "AllOrNone", run: admitAllOrNone},
-		{name: "ZeroIsALimitOfZero", run: admitZero},
+		{name: "AllOrNone", also: "ReplayX8EarlierLimitsAreNotConsumed", run: admitAllOrNone},
+		{name: "ZeroIsALimitOfZero", also: "EdgeZeroIsNotUnlimited", run: admitZero},
 		{name: "AbsentIsUnlimited", run: admitUnlimited},
-		{name: "KeyAndTeamBothBind", run: admitKeyAndTeam},
+		{name: "KeyAndTeamBothBind", also: "EdgeUnlimitedDoesNotEraseACap", run: admitKeyAndTeam},
 		{name: "InvalidIsRefusedBeforeAnything", run: admitInvalid},
 		{name: "ModelAndRegionMustBeAllowed", run: admitSelection},
-		{name: "ExplicitlyFreeSkipsMoneyOnly", run: admitFree},
+		{name: "ExplicitlyFreeSkipsMoneyOnly", also: "ReplayP5FreeModelOnEmptyBudget", run: admitFree},
 		{name: "LimitsOf63Bits", run: admitLargest},
 		{name: "CapturesPriceAndSelection", run: admitCaptures},
 		{name: "ClosedGovernor", run: admitClosed},

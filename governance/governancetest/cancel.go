@@ -14,13 +14,11 @@ import (
 
 func cancelCases() []scenario {
 	return []scenario{
-		{name: "ReturnsEverything", run: cancelAll},
-		{name: "TwiceIsANoOp", run: cancelTwice},
-		{name: "ReplayL9NotDispatched", run: cancelAll},
+		{name: "ReturnsEverything", also: "ReplayL9NotDispatched", run: cancelAll},
+		{name: "TwiceIsANoOp", also: "PrimitiveR1SecondCancel ReplayX8RefundsDoNotSaturate", run: cancelTwice},
 		{name: "ReplayX2RefundStaysInItsWindow", run: cancelX2},
 		{name: "EdgeOverlappingCancellations", run: cancelOverlapping},
-		{name: "PrimitiveR1SecondCancel", run: cancelTwice},
-		{name: "PrimitiveR1NeverMorePermissive", run: cancelLate},
+		{name: "PrimitiveR1NeverMorePermissive", also: "EdgeRefundOfWhatWasRefilled", run: cancelLate},
 		{name: "PrimitiveR15RefusedHasNothingToReturn", run: cancelRefused},
 	}
 }
@@ -111,14 +109,12 @@ func cancelRefused(e *env) {
 
 func doCases() []scenario {
 	return []scenario{
-		{name: "SettlesOnReturn", run: doReturns},
+		{name: "SettlesOnReturn", also: "ReplayL11NothingToForget", run: doReturns},
 		{name: "ZeroOutcomeIsUnknown", run: doZero},
 		{name: "ErrorKeepsTheReply", run: doError},
 		{name: "RefusalOfAnotherCallIsNotOurs", run: doRefusal},
 		{name: "ReplayL8Panic", run: doPanic},
-		{name: "ReplayL1EveryExit", run: doEveryExit},
-		{name: "ReplayL11NothingToForget", run: doReturns},
-		{name: "PrimitiveG3EveryExit", run: doEveryExit},
+		{name: "ReplayL1EveryExit", also: "PrimitiveG3EveryExit", run: doEveryExit},
 		{name: "PrimitiveG13CancelledContextStillSettles", run: doCancelled},
 		{name: "BadOutcomeFreezes", run: doBad},
 		{name: "FailedSettlementIsSaid", run: doUnsettled},

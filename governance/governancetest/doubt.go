@@ -15,12 +15,12 @@ import (
 
 func doubtCases() []scenario {
 	return []scenario{
-		{name: "ReplayL2LostAnswerOfACommit", run: doubtLost},
+		{name: "ReplayL2LostAnswerOfACommit", also: "PrimitiveG19CommitOnADeadConnection PrimitiveG20RetryAfterACommit", run: doubtLost},
 		{name: "LostAnswerNothingCommitted", run: doubtNothing},
 		{name: "LostAnswerRefusalStands", run: doubtRefusal},
 		{name: "CallerGoneDuringCommit", run: doubtGone},
 		{name: "CallerGoneWhileWaiting", run: doubtGoneWaiting},
-		{name: "PrimitiveG7FailureIsNoRefusal", run: doubtFailure},
+		{name: "PrimitiveG7FailureIsNoRefusal", also: "ReplayF1StoreErrorIsNoAdmission", run: doubtFailure},
 		{name: "RetryIsRepeated", run: doubtRetry},
 		{name: "LockTimeoutSkipsTheHeld", run: doubtLockTimeout},
 		{name: "HeldRowsAreAnOutageOfTheirOwn", run: doubtHeld},

@@ -34,16 +34,16 @@ func drop(ctx context.Context, s governance.Store, plan *governance.Plan, decide
 	})
 }
 
-// forgetful is a store that drops its first step and does not know it; later ones
-// wait until it may go on.
+// forgetful is a store that at first drops every step and does not know it; later
+// steps wait until they may go on.
 type forgetful struct {
 	governance.Store
-	steps atomic.Int64
-	goOn  chan struct{}
+	better atomic.Bool
+	goOn   chan struct{}
 }
 
 func (f *forgetful) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
-	if f.steps.Add(1) == 1 {
+	if !f.better.Load() {
 		if err := drop(ctx, f.Store, plan, decide); err != nil {
 			return err
 		}

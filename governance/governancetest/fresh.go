@@ -13,20 +13,19 @@ import (
 func freshCases() []scenario {
 	return []scenario{
 		{name: "LoweredLimitBindsAtOnce", run: freshLowered},
-		{name: "RaisedLimitFreesAtOnce", run: freshRaised},
-		{name: "RevokedBetweenResolveAndAdmit", run: freshRevoked},
+		{name: "RaisedLimitFreesAtOnce", also: "PrimitiveG10RaisedBudgetAtOnce", run: freshRaised},
+		{name: "RevokedBetweenResolveAndAdmit", also: "EdgeRevisionIsComparedInTheTransaction ReplayK3NoPrivilegedReturn", run: freshRevoked},
 		{name: "TeamDeletedBetweenResolveAndAdmit", run: freshTeamDeleted},
 		{name: "ExpiryIsReachedAtItsInstant", run: freshExpiry},
 		{name: "ModelTakenAwayBetweenResolveAndAdmit", run: freshModel},
 		{name: "RegionTakenAwayIsStale", run: freshRegion},
 		{name: "GuardrailChangedIsStale", run: freshGuardrail},
-		{name: "RotationKeepsCounters", run: freshRotation},
-		{name: "RetiredTokenIsRefused", run: freshRetired},
+		{name: "RotationKeepsCounters", also: "ReplayK4RotationKeepsTheWindow", run: freshRotation},
+		{name: "RetiredTokenIsRefused", also: "ReplayK5GraceIsOneIdentity", run: freshRetired},
 		{name: "EvictIsCalled", run: freshEvict},
 		{name: "EditsDoNotDisturbOthers", run: freshOthers},
 		{name: "NoAdmissionBehindARevocation", run: freshRevocationRace},
 		{name: "NoAdmissionAboveALoweredLimit", run: freshLimitRace},
-		{name: "EdgeRevisionIsComparedInTheTransaction", run: freshRevoked},
 	}
 }
 

@@ -12,6 +12,7 @@
 package governancetest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,7 @@ type Harness struct {
 // scenario is one leaf case.
 type scenario struct {
 	name  string
+	also  string   // incidents that it replays beside the one it is named after
 	needs Features // all that are true must be claimed
 	run   func(e *env)
 }
@@ -87,6 +89,9 @@ func Run(t *testing.T, h Harness) {
 					e := newEnv(t, h)
 					c.run(e)
 					e.balance()
+					for _, incident := range strings.Fields(c.also) {
+						t.Run(incident, func(*testing.T) {}) // to be found by its name
+					}
 				})
 			}
 		})

@@ -20,8 +20,7 @@ func holdsCases() []scenario {
 		{name: "FiltersByTeamAndKey", run: holdsFilter},
 		{name: "BadLimitIsRefused", run: holdsBad},
 		{name: "ReplayK8TombstonesKeepTheirNames", run: holdsTombstones},
-		{name: "ReplayL8OrphansAreListed", run: holdsOrphans},
-		{name: "ReplayL12ResolvedWithoutRestart", run: holdsOrphans},
+		{name: "ReplayL8OrphansAreListed", also: "ReplayL12ResolvedWithoutRestart", run: holdsOrphans},
 	}
 }
 
@@ -194,10 +193,9 @@ func resolveCases() []scenario {
 		{name: "UnknownPermit", run: resolveUnknown},
 		{name: "BadFindingIsRefused", run: resolveBad},
 		{name: "OwnerComesLate", run: resolveLate},
-		{name: "InAPastWindow", run: resolvePast},
-		{name: "TwoOperatorsAtOnce", run: resolveRace},
+		{name: "InAPastWindow", also: "ReplayW15BackdatedCorrection", run: resolvePast},
+		{name: "TwoOperatorsAtOnce", also: "ReplayI3TwoInstancesRefundOnce", run: resolveRace},
 		{name: "ReplayW4SaysWhatStillRefuses", run: resolveStillRefused},
-		{name: "ReplayI3TwoInstancesRefundOnce", run: resolveRace},
 	}
 }
 

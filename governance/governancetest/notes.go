@@ -11,7 +11,7 @@ import (
 
 func notesCases() []scenario {
 	return []scenario{
-		{"WhatOperatorsDid", Features{}, notesOfOperators},
+		{name: "WhatOperatorsDid", run: notesOfOperators},
 	}
 }
 

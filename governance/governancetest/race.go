@@ -10,7 +10,7 @@ import (
 
 func raceCases() []scenario {
 	return []scenario{
-		{name: "ReplayO2ExactlyTenOfFifty", run: raceTen},
+		{name: "ReplayO2ExactlyTenOfFifty", also: "EdgeCheckAndDebitAreOne PrimitiveG2CheckAndIncrement", run: raceTen},
 		{name: "ReplayO3NoBypassForTheRich", run: raceRich},
 		{name: "ReplayO4ThePoorerConstraintDecides", run: racePoorer},
 		{name: "ReplayO6SessionCap", run: raceSession},
@@ -20,10 +20,9 @@ func raceCases() []scenario {
 		{name: "ReplayO12UserBudget", run: raceUser},
 		{name: "ReplayR4ThreeStoresOneDatabase", run: raceStores},
 		{name: "ReplayL13RefusedConsumesNothing", run: raceRefused},
-		{name: "ReplayD1OverlappingSetsDoNotDeadlock", run: raceDeadlock},
+		{name: "ReplayD1OverlappingSetsDoNotDeadlock", also: "PrimitiveG11LostCharge PrimitiveG12OrderOfLocks PrimitiveG24OrderOfWrites", run: raceDeadlock},
 		{name: "ReplayX6CountingGoesOn", run: raceCounting},
 		{name: "PrimitiveG1FirstUsesAtOnce", run: raceFirst},
-		{name: "EdgeCheckAndDebitAreOne", run: raceTen},
 		{name: "RefusedChangesNothingUnderLoad", run: raceUnchanged},
 		{name: "SharedTransactionsChargeEachOnce", run: raceShared},
 	}

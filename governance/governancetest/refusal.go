@@ -12,13 +12,13 @@ import (
 func refusalCases() []scenario {
 	return []scenario{
 		{name: "RefusalSaysHowFull", run: refusalNumbers},
-		{name: "RefusalMoney", run: refusalMoney},
+		{name: "RefusalMoney", also: "ReplayF3BudgetIsNotRetried", run: refusalMoney},
 		{name: "RefusalQuota", run: refusalQuota},
 		{name: "RefusalReserved", run: refusalReserved},
 		{name: "RefusalRate", run: refusalRate},
 		{name: "RefusalConcurrency", run: refusalConcurrency},
 		{name: "RefusalFrozen", run: refusalFrozen},
-		{name: "RefusalNeverFits", run: refusalNever},
+		{name: "RefusalNeverFits", also: "PrimitiveR16NeverIsAValue", run: refusalNever},
 		{name: "RefusalNamesTheWorstFirst", run: refusalOrder},
 		{name: "RefusalRetriesAfterTheLongest", run: refusalLongest},
 	}

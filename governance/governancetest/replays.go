@@ -16,24 +16,14 @@ func admitReplays() []scenario {
 	return []scenario{
 		{name: "ReplayO10DebtIsCarried", run: replayO10},
 		{name: "ReplayX1OverrunsAreNotForgiven", run: replayX1},
-		{name: "ReplayI7CallersKey", run: identityInFlight},
-		{name: "ReplayI9EachAttemptReserves", run: replayI9},
+		{name: "ReplayI9EachAttemptReserves", also: "EdgeFallbackAttemptsEachPay", run: replayI9},
 		{name: "ReplayP4MissingPriceIsNotFree", run: replayP4},
-		{name: "ReplayP5FreeModelOnEmptyBudget", run: admitFree},
 		{name: "ReplayP8ProductsOfBounds", run: replayP8},
 		{name: "ReplayK1NoWriteBack", run: replayK1},
-		{name: "ReplayK3NoPrivilegedReturn", run: freshRevoked},
-		{name: "ReplayK4RotationKeepsTheWindow", run: freshRotation},
-		{name: "ReplayK5GraceIsOneIdentity", run: freshRetired},
 		{name: "ReplayK7ExpiryIsNoCalendar", run: replayK7},
 		{name: "PrimitiveG5CostTakesPart", run: replayG5},
 		{name: "PrimitiveG6HoldIsNeverShrunk", run: replayG6},
-		{name: "PrimitiveG10RaisedBudgetAtOnce", run: freshRaised},
-		{name: "PrimitiveR13BroadLimitIsNotBurned", run: replayR13},
-		{name: "EdgeUnlimitedDoesNotEraseACap", run: admitKeyAndTeam},
-		{name: "EdgeZeroIsNotUnlimited", run: admitZero},
-		{name: "EdgeFallbackAttemptsEachPay", run: replayI9},
-		{name: "EdgeEarlierDebitsAreTakenBack", run: replayR13},
+		{name: "PrimitiveR13BroadLimitIsNotBurned", also: "EdgeEarlierDebitsAreTakenBack", run: replayR13},
 	}
 }
 
@@ -41,19 +31,11 @@ func admitReplays() []scenario {
 func settleReplays() []scenario {
 	return []scenario{
 		{name: "ReplayI1OneTransaction", run: replayI1},
-		{name: "ReplayI5ReadHasNoAttempt", run: settleReplay},
 		{name: "ReplayI6CumulativeUsage", run: replayI6},
 		{name: "ReplayI10ByCapturedConstraint", run: replayI10},
 		{name: "ReplayL10SecondReleaseIsTyped", run: replayL10},
-		{name: "ReplayS1DisconnectKeepsTheBound", run: settleObserved},
-		{name: "ReplayS2KnownZero", run: settleZero},
-		{name: "ReplayS4OnlyTypedUsage", run: settleApart},
-		{name: "ReplayS5TimeoutAfterTheResult", run: settleUnknown},
 		{name: "ReplayP6WithoutPriceKeepsTheBound", run: replayP6},
-		{name: "PrimitiveR11TrueUpAfterTheFact", run: replayR11},
-		{name: "EdgeBrokenStreamSettlesSomething", run: settleObserved},
-		{name: "EdgeMissingUsageKeepsTheBound", run: settleUnknown},
-		{name: "EdgeOvercharge", run: replayR11},
+		{name: "PrimitiveR11TrueUpAfterTheFact", also: "EdgeOvercharge", run: replayR11},
 	}
 }
 

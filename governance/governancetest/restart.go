@@ -12,9 +12,8 @@ func restartCases() []scenario {
 	durable, shared := Features{Durable: true}, Features{Shared: true}
 	return []scenario{
 		{name: "EverythingIsStillThere", needs: durable, run: restartAll},
-		{name: "OpenPermitsAreListedAndNothingRefunded", needs: durable, run: restartOpen},
-		{name: "ReplayL4KilledInTheMiddle", needs: durable, run: restartOpen},
-		{name: "EdgeRestartDoesNotResetRates", needs: durable, run: restartRates},
+		{name: "OpenPermitsAreListedAndNothingRefunded", needs: durable, also: "ReplayL4KilledInTheMiddle", run: restartOpen},
+		{name: "EdgeRestartDoesNotResetRates", needs: durable, also: "PrimitiveR23StateCarriesItsTime", run: restartRates},
 		{name: "SameIDAfterRestart", needs: durable, run: restartID},
 		{name: "TwoHandlesSeeTheSame", needs: shared, run: handlesSame},
 		{name: "ReplayK2RevokedOnEveryReplica", needs: shared, run: handlesRevoked},

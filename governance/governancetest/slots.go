@@ -11,7 +11,7 @@ import (
 func renewCases() []scenario {
 	return []scenario{
 		{name: "KeepsTheSlot", run: renewKeeps},
-		{name: "ExpiryFreesSlotsAndNothingElse", run: renewExpiry},
+		{name: "ExpiryFreesSlotsAndNothingElse", also: "ReplayL6SlotsOfADeadProcess", run: renewExpiry},
 		{name: "LostSlotIsHadAgainUnderTheLimit", run: renewAgain},
 		{name: "LostSlotGoesOnWithout", run: renewWithout},
 		{name: "LostSlotIsNotHadAboveALoweredLimit", run: renewLowered},
@@ -21,7 +21,6 @@ func renewCases() []scenario {
 		{name: "WithoutConcurrencyIsANoOp", run: renewNone},
 		{name: "GovernorsDoNotShareSlots", run: renewTwo},
 		{name: "ConcurrencyIsNeverExceeded", run: renewRace},
-		{name: "ReplayL6SlotsOfADeadProcess", run: renewExpiry},
 		{name: "PrimitiveG18ExpiryIsDerivedFromTime", run: renewDerived},
 	}
 }

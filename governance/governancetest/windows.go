@@ -12,21 +12,16 @@ import (
 func windowCases() []scenario {
 	return []scenario{
 		{name: "DayStartsEmpty", run: windowDay},
-		{name: "MonthOutlastsDays", run: windowMonth},
-		{name: "LateSettlementGoesToItsWindow", run: windowLate},
+		{name: "MonthOutlastsDays", also: "EdgeMonthAndDayApart", run: windowMonth},
+		{name: "LateSettlementGoesToItsWindow", also: "ReplayL4RollNeverMakesNegative PrimitiveQ9NewWindowHasNoHolds EdgeSettlementAfterMidnight", run: windowLate},
 		{name: "SettleAndAdmitAcrossMidnight", run: windowMixed},
-		{name: "WindowsTileTime", run: windowTiles},
+		{name: "WindowsTileTime", also: "PrimitiveQ14KeyIsTheWindow PrimitiveQ12OneWindowFunction", run: windowTiles},
 		{name: "LongIdle", run: windowIdle},
 		{name: "ClockBackStaysInTheWindow", run: windowBack},
-		{name: "ReplayW1ResetIsAnInstant", run: windowInstant},
-		{name: "ReplayW2NothingIsReset", run: windowStale},
+		{name: "ReplayW1ResetIsAnInstant", also: "PrimitiveQ17AbsoluteInstants", run: windowInstant},
+		{name: "ReplayW2NothingIsReset", also: "EdgeOneWindowForAllProcesses", run: windowStale},
 		{name: "ReplayW11DeletedLimitKeepsItsBalance", run: windowReadded},
-		{name: "ReplayL4RollNeverMakesNegative", run: windowLate},
 		{name: "PrimitiveQ2TwoRollsInADay", run: windowTwice},
-		{name: "PrimitiveQ9NewWindowHasNoHolds", run: windowLate},
-		{name: "PrimitiveQ14KeyIsTheWindow", run: windowTiles},
-		{name: "EdgeSettlementAfterMidnight", run: windowLate},
-		{name: "EdgePolicyDeletedWhileOpen", run: settleRevoked},
 	}
 }
 

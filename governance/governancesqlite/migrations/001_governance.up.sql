@@ -17,7 +17,7 @@ CREATE TABLE governance_constraints (
 	constraint_id   BLOB    NOT NULL PRIMARY KEY CHECK (length(constraint_id) = 16),
 	window_start_us INTEGER NOT NULL,
 	window_end_us   INTEGER NOT NULL,
-	label           TEXT    -- what is counted, in words: the id is a hash, and the definition may be gone
+	label           TEXT CHECK (json_type(label) = 'object')
 ) STRICT, WITHOUT ROWID;
 
 -- The state of one window of one constraint: an account's amounts, or a bucket or
