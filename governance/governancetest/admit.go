@@ -22,6 +22,7 @@ func admitCases() []scenario {
 		{name: "ZeroIsALimitOfZero", also: "EdgeZeroIsNotUnlimited", run: admitZero},
 		{name: "AbsentIsUnlimited", run: admitUnlimited},
 		{name: "KeyAndTeamBothBind", also: "EdgeUnlimitedDoesNotEraseACap", run: admitKeyAndTeam},
+		{name: "EqualNamesAreNotOneAccount", run: admitNames},
 		{name: "InvalidIsRefusedBeforeAnything", run: admitInvalid},
 		{name: "ModelAndRegionMustBeAllowed", run: admitSelection},
 		{name: "ExplicitlyFreeSkipsMoneyOnly", also: "ReplayP5FreeModelOnEmptyBudget", run: admitFree},
@@ -153,6 +154,26 @@ func admitKeyAndTeam(e *env) {
 	e.equal("subject", r.Verdict.Constraint.Subject, "team-1")
 	e.admit(capped, tokens(50))
 	e.held(free, governance.ScopeTeam, "tokens_per_day", 0, 0, 950)
+}
+
+// admitNames has a team and a key of the same id, and ids that could be confused
+// when they are joined.
+func admitNames(e *env) {
+	limits := keys.Limits{TokensPerDay: keys.Limit(100)}
+	var callers []*caller
+	for _, id := range []string{"same", "same.", "Same", "sa"} {
+		e.team(id, limits)
+		callers = append(callers, e.create(keys.CreateKey{ID: id, TeamID: id, Limits: keys.Limits{TokensPerDay: keys.Limit(60)}}))
+	}
+	for _, c := range callers {
+		e.admit(c, tokens(60))
+		e.held(c, governance.ScopeKey, "tokens_per_day", 0, 0, 60)
+		e.held(c, governance.ScopeTeam, "tokens_per_day", 0, 0, 60)
+	}
+	e.equal("accounts", len(e.everyAccount()), 8)
+	other := e.caller("same", keys.Limits{})
+	e.admit(other, tokens(40))
+	e.refused(other, tokens(1), governance.ReasonReserved)
 }
 
 func admitInvalid(e *env) {
