@@ -99,7 +99,7 @@ func TestRaiseFollowsEdits(t *testing.T) {
 	permit := r.admit(p, Bound{Tokens: 10})
 	r.edit(p, func(_ *keys.Key, team *keys.Team) { team.Limits = keys.Limits{CostPerDay: keys.Cost(0)} })
 	r.ok(permit.Raise(r.ctx, Bound{Tokens: 1000, Cost: 1000}))
-	p = r.edit(p, func(key *keys.Key, team *keys.Team) {
+	r.edit(p, func(key *keys.Key, team *keys.Team) {
 		key.Revision, team.Revision = 3, 3
 		team.Limits = keys.Limits{TokensPerDay: keys.Limit(1001)}
 	})
