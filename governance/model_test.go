@@ -49,8 +49,8 @@ type paper struct {
 
 // asking is what a caller asked for.
 type asking struct {
-	key, model, price string
-	bound             Bound
+	key, model string
+	bound      Bound
 }
 
 type place struct {

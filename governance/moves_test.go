@@ -85,7 +85,7 @@ func (p *play) admitMove() *move {
 	} else {
 		a.id, a.minted = PermitID(p.nonce()), true
 	}
-	asked := &asking{key: r.Principal.KeyID, model: r.Model, price: string(r.Price), bound: r.Bound}
+	asked := &asking{key: r.Principal.KeyID, model: r.Model, bound: r.Bound}
 	return &move{task: a, what: func() expected { return p.books.admit(a, asked) }, check: func(e expected) {
 		if e.what == "ok" {
 			made := p.books.permits[a.id]
