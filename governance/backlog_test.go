@@ -27,6 +27,20 @@ func (r *rig) down() (up func()) {
 	return func() { off.Store(true) }
 }
 
+// deaf makes the store refuse settlements, and nothing else, until it is told otherwise.
+func (r *rig) deaf() (up func()) {
+	var off atomic.Bool
+	r.shelf.with(func() {
+		r.shelf.commit = func(_ *Plan, ch *Changes) error {
+			if !off.Load() && slices.ContainsFunc(ch.Permits, func(rec Record) bool { return rec.State == StateSettled }) {
+				return fmt.Errorf("%w: disk full", ErrUnavailable)
+			}
+			return nil
+		}
+	})
+	return func() { off.Store(true) }
+}
+
 func (r *rig) unsettled(err error, id PermitID) {
 	r.Helper()
 	var s *SettleError
@@ -186,15 +200,10 @@ func TestOutcomesThatAreHopelessAreDropped(t *testing.T) {
 	r := newRig(t, nil)
 	p := r.caller("red", "k", plenty(), plenty())
 	permit := r.admit(p, small)
-	up := r.down()
+	up := r.deaf()
 	r.unsettled(permit.Settle(r.ctx, Used(1, 1)), permit.ID())
-	other, err := New(Stores{Store: r.shelf, Keys: r.registry}, &Options{Logger: discard})
+	_, err := r.g.Resolve(r.ctx, Evidence{ID: permit.ID(), Outcome: Used(3, 2), Actor: "op", Reason: "the bill came"})
 	r.ok(err)
-	enter := r.shelf.enter
-	r.shelf.with(func() { r.shelf.enter = nil })
-	_, err = other.Resolve(r.ctx, Evidence{ID: permit.ID(), Outcome: Used(3, 2), Actor: "op", Reason: "the bill came"})
-	r.ok(err)
-	r.shelf.with(func() { r.shelf.enter = enter })
 	up()
 	r.until("it is dropped", func() bool { return r.g.backlog.length() == 0 })
 	if rec := r.stored(permit.ID()); rec.State != StateResolved || rec.Resolution != Used(3, 2) {

@@ -3,6 +3,8 @@ package governance
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,11 +28,15 @@ func (e *evictions) add(id string) {
 	e.keys[id]++
 }
 
-func (e *evictions) total() (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, each := range e.keys {
-		n += each
+// waitIn counts the goroutines that wait in a select of the function.
+func waitIn(function string) (n int) {
+	all := make([]byte, 1<<20)
+	for _, g := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
+		if head, frames, _ := strings.Cut(g, "\n"); strings.Contains(head, "[select") {
+			if top, _, _ := strings.Cut(frames, "\n"); strings.Contains(top, function) {
+				n++
+			}
+		}
 	}
 	return n
 }
@@ -174,14 +180,11 @@ func TestReloadIsShared(t *testing.T) {
 		c.admit(r.ctx, r.g, Request{Principal: p, Bound: small})
 	}
 	<-entered
-	decided := func(n int) func() bool {
-		return func() bool { r.g.reload.mu.Lock(); defer r.g.reload.mu.Unlock(); return evicted.total() == n }
-	}
-	r.until("all have been found stale", decided(20))
+	r.until("all wait for it", func() bool { return waitIn("(*reloader).principal") == 20 })
 	ctx, leave := context.WithCancel(r.ctx)
 	var left results
 	left.admit(ctx, r.g, Request{Principal: p, Bound: small})
-	r.until("the last one, too", decided(21))
+	r.until("one more waits", func() bool { return waitIn("(*reloader).principal") == 21 })
 	leave() // who leaves does not end the reload for the others
 	if _, errs := left.wait(); len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
 		t.Fatalf("errors %v", errs)
@@ -191,8 +194,8 @@ func TestReloadIsShared(t *testing.T) {
 	if len(permits) != 20 || len(errs) > 0 {
 		t.Fatalf("%d permits, errors %v", len(permits), errs)
 	}
-	if n := r.registry.loads; n > 2 { // one may have come just behind the answer
-		t.Fatalf("%d reloads for 20 callers", n)
+	if n := r.registry.loads; n != 1 || evicted.keys["k"] != 21 {
+		t.Fatalf("%d reloads for 20 callers, evicted %v", n, evicted.keys)
 	}
 }
 
