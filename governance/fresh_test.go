@@ -3,8 +3,6 @@ package governance
 import (
 	"context"
 	"errors"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,19 +24,6 @@ func (e *evictions) add(id string) {
 		e.keys = map[string]int{}
 	}
 	e.keys[id]++
-}
-
-// waitIn counts the goroutines that wait in a select of the function.
-func waitIn(function string) (n int) {
-	all := make([]byte, 1<<20)
-	for _, g := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
-		if head, frames, _ := strings.Cut(g, "\n"); strings.Contains(head, "[select") {
-			if top, _, _ := strings.Cut(frames, "\n"); strings.Contains(top, function) {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 func TestEditIsFollowed(t *testing.T) {
@@ -180,11 +165,11 @@ func TestReloadIsShared(t *testing.T) {
 		c.admit(r.ctx, r.g, Request{Principal: p, Bound: small})
 	}
 	<-entered
-	r.until("all wait for it", func() bool { return waitIn("(*reloader).principal") == 20 })
+	r.until("all wait for it", func() bool { return waitIn("[select", "(*reloader).principal") == 20 })
 	ctx, leave := context.WithCancel(r.ctx)
 	var left results
 	left.admit(ctx, r.g, Request{Principal: p, Bound: small})
-	r.until("one more waits", func() bool { return waitIn("(*reloader).principal") == 21 })
+	r.until("one more waits", func() bool { return waitIn("[select", "(*reloader).principal") == 21 })
 	leave() // who leaves does not end the reload for the others
 	if _, errs := left.wait(); len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
 		t.Fatalf("errors %v", errs)

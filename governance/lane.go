@@ -40,7 +40,7 @@ type lane struct {
 type waiter struct {
 	task       task
 	wake       chan turn // receives exactly one turn, unless the waiter left the queue
-	cut        bool      // belongs to a transaction that is on its way
+	cut        bool      // waits no more: it is answered, or in a transaction that is on its way
 	left       bool      // the caller no longer waits; guarded by lane.mu
 	queue      *queue    // where it waits
 	since      time.Time // it began to wait
@@ -196,6 +196,7 @@ func (l *lane) cut(self *waiter) []*waiter {
 	for w := self; ; w = l.ring.front().first {
 		q := w.queue
 		l.remove(w)
+		w.cut = true
 		if q.length > 0 {
 			l.ring.remove(q)
 			l.ring.push(q)
@@ -204,7 +205,6 @@ func (l *lane) cut(self *waiter) []*waiter {
 			w.task.fail(fmt.Errorf("%w: waited too long for a decision", ErrUnavailable))
 			w.wake <- turnDone
 		} else {
-			w.cut = true
 			batch = append(batch, w)
 		}
 		if l.length == 0 || len(batch) == most {

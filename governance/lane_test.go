@@ -289,6 +289,47 @@ func TestLeaderThatLeaves(t *testing.T) {
 	}
 }
 
+// A waiter may be told that it came too late at the very moment at which it leaves.
+func TestLateWaiterThatLeaves(t *testing.T) {
+	for range 10 {
+		r := newRig(t, nil)
+		l := r.g.lanes[0]
+		l.busy = true
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		var errs [4]error
+		for i := range errs {
+			wg.Go(func() {
+				o := &stub{team: fmt.Sprint(i % 2)}
+				if errs[i] = l.run(ctx, o); errs[i] == nil {
+					errs[i] = o.err
+				}
+			})
+		}
+		r.until("4 wait", func() bool { return r.waiting() == 4 })
+		l.mu.Lock()
+		for q := l.ring.first; q != nil; q = q.next {
+			for w := q.first; w != nil; w = w.next {
+				w.since = time.Time{}
+			}
+		}
+		cancel()
+		r.until("all are leaving", func() bool { return waitIn("[sync.Mutex.Lock", "(*lane).run") == 4 })
+		l.cut(l.ring.front().first)[0].wake <- turnDone // and are answered
+		l.mu.Unlock()
+		wg.Wait()
+		l.handOver()
+		if !r.idle() {
+			t.Fatal("the lane is stuck")
+		}
+		for _, err := range errs {
+			if err != nil && !errors.Is(err, ErrUnavailable) {
+				t.Fatalf("an answer was lost: %v", err)
+			}
+		}
+	}
+}
+
 // No wake-up is lost and no permit is, whoever leaves when.
 func TestStress(t *testing.T) {
 	r := newRig(t, &Options{BatchLimit: 5, Lanes: 2})

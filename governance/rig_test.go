@@ -220,6 +220,17 @@ func goroutine() string {
 	return id
 }
 
+// waitIn counts the goroutines that wait in a state with a function in their stack.
+func waitIn(state, function string) (n int) {
+	all := make([]byte, 1<<20)
+	for _, g := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
+		if head, frames, _ := strings.Cut(g, "\n"); strings.Contains(head, state) && strings.Contains(frames, function) {
+			n++
+		}
+	}
+	return n
+}
+
 // results collects what concurrent callers got.
 type results struct {
 	mu      sync.Mutex
