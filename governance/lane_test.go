@@ -268,21 +268,30 @@ func TestContextThatEndedBeforeTheCall(t *testing.T) {
 	}
 }
 
-// A waiter may be made leader at the very moment at which its context ends.
+// A waiter may be made leader at the very moment at which it leaves: it passes that on.
 func TestLeaderThatLeaves(t *testing.T) {
-	for range 300 {
+	for leave := 3; leave > 0; leave-- {
 		r := newRig(t, nil)
 		l := r.g.lanes[0]
 		l.busy = true
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		for i := range 3 {
-			wg.Go(func() { _ = l.run(ctx, &stub{team: fmt.Sprint(i % 2)}) })
+			wg.Go(func() {
+				mine := context.Background()
+				if i < leave {
+					mine = ctx
+				}
+				_ = l.run(mine, &stub{team: fmt.Sprint(i)})
+			})
+			r.until("it waits", func() bool { return r.waiting() == i+1 })
 		}
-		r.until("3 wait", func() bool { return r.waiting() == 3 })
-		wg.Go(cancel)
-		wg.Go(l.handOver)
-		wg.Wait()
+		l.mu.Lock()
+		cancel()
+		r.until("they are leaving", func() bool { return waitIn("[sync.Mutex.Lock", "(*lane).run") == leave })
+		l.ring.front().first.wake <- turnLead // as handOver does
+		l.mu.Unlock()
+		wg.Wait() // those who stay have their turn
 		if !r.idle() {
 			t.Fatal("the lane is stuck")
 		}

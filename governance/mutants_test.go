@@ -115,3 +115,60 @@ func TestMutants(t *testing.T) {
 		Mutants: mutants,
 	})
 }
+
+// Around the decisions: lanes, transactions, slots, codecs.
+var machineMutants = []mutate.Mutant{
+	{Name: "who was served is served again first", File: "lane.go", Test: "TestPropertyTurns",
+		Old: "\t\t\tl.ring.remove(q)\n\t\t\tl.ring.push(q)\n",
+		New: ""},
+	{Name: "a leader that leaves tells nobody", File: "lane.go", Test: "TestLeaderThatLeaves",
+		Old: "\t\tcase <-w.wake: // it was made leader at the same moment: pass that on\n\t\t\tl.handOver()\n",
+		New: "\t\tcase <-w.wake:\n"},
+	{Name: "the queue has no end", File: "lane.go", Test: "TestQueueIsBoundedForManySubjects",
+		Old: "l.length >= 2*most ||",
+		New: "false ||"},
+	{Name: "an answer of an earlier attempt stays", File: "step.go", Test: "TestAnswersAreForgottenBetweenAttempts",
+		Old: "\t\t\tt.fail(nil) // forget what an earlier attempt said\n",
+		New: ""},
+	{Name: "an admission of doubt is done again", File: "governor.go", Test: "TestUnknownAdmission",
+		Old: "func (a *admission) replayable() bool { return false }",
+		New: "func (a *admission) replayable() bool { return true }"},
+	{Name: "a refusal in a transaction of doubt is a doubt", File: "step.go", Test: "TestRefusalInATransactionOfDoubt",
+		Old: "\t\t\t\tif t.failed() == nil { // a refusal",
+		New: "\t\t\t\tif true { // a refusal"},
+	{Name: "an expired incarnation comes back to life", File: "slotkeeper.go", Test: "TestResumedGovernorUsesAnotherIncarnation",
+		Old: "\tif now < t.until {",
+		New: "\tif true {"},
+	{Name: "slots without a permit stay taken", File: "slotkeeper.go", Test: "TestSurplusIsGivenBack",
+		Old: "\tif left > 0 { // some",
+		New: "\tif false { // some"},
+	{Name: "a resolved permit gives its slot back twice", File: "slotkeeper.go", Test: "TestResolvedPermitGivesItsSlotBack",
+		Old: "\tfor _, key := range ending {\n\t\tif incarnation, moved := o.slots[key.constraint]; moved && incarnation == key.incarnation {",
+		New: "\tfor id, incarnation := range o.slots {\n\t\tif key := (slotGroupKey{id, incarnation}); incarnation != 0 {"},
+	{Name: "an edit is told to the caller", File: "governor.go", Test: "TestEditIsFollowed",
+		Old: "\t\tcase !errors.Is(err, ErrStale) || try == reloads:",
+		New: "\t\tcase true:"},
+	{Name: "another call's refusal is taken for this one's", File: "do.go", Test: "TestDoHidesTheRefusalOfAnotherCall",
+		Old: "\tif _, ok := target.(**Refusal); ok {",
+		New: "\tif false {"},
+	{Name: "a longer form of a number is read", File: "terms.go", Test: "TestTermsAreRefusedWhenCorrupt",
+		Old: "n <= 0 || (n > 1 && r.p[n-1] == 0)",
+		New: "n <= 0"},
+	{Name: "a raise without end is stored", File: "raise.go", Test: "TestRaiseTooOften",
+		Old: "\tif len(segments)+len(o.terms.holds) > maxSegmentsPerPermit {",
+		New: "\tif false {"},
+	{Name: "who may use some models leaves open which", File: "request.go", Test: "TestSelectionIsCheckedAgainstThePrincipal",
+		Old: "\tif !p.AllowsModel(r.Model) {",
+		New: "\tif r.Model != \"\" && !p.AllowsModel(r.Model) {"},
+}
+
+func TestMutantsOfTheMachine(t *testing.T) {
+	mutate.Run(t, mutate.Suite{
+		Files: []string{
+			"answers_test.go", "backlog_test.go", "codec_test.go", "do_test.go", "failure_test.go", "fresh_test.go", "lane_test.go", "model_test.go", "moves_test.go",
+			"property_test.go", "queue_test.go", "raise_test.go", "rig_test.go", "shelf_test.go", "slotkeeper_test.go", "validate_test.go",
+		},
+		Checks:  300,
+		Mutants: machineMutants,
+	})
+}
