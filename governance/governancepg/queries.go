@@ -21,7 +21,8 @@ type queries struct {
 	note, notes                                 string
 	listAccounts, listFrozen, pointers          string
 	permits, batchInsert, batchTerms, tombstone [slots]string
-	permitInsert, permitUpdate, permitList      [slots]string
+	permitInsert, permitWhole                   [slots]string
+	permitUpdate, permitList                    [slots]string
 	batchState                                  [slots]string
 }
 
@@ -79,6 +80,10 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 		q.permitInsert[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
 select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments
 from unnest($2::uuid[], $3::smallint[], $4::uuid[], $5::uuid[], $6::bigint[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[]) u(id, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments)`)
+		// For a permit that is not as a Governor begins it.
+		q.permitWhole[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments, ended_us, outcome, resolution)
+select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution
+from unnest($2::uuid[], $3::smallint[], $4::uuid[], $5::uuid[], $6::bigint[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bigint[], $14::bytea[], $15::bytea[]) u(id, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution)`)
 		// Fails with a division by zero, which rolls everything back, unless every
 		// permit is still in the version that was decided on.
 		q.permitUpdate[i] = s.Splice(`with u as (update ` + permits + ` p set ended_us = u.ended_us, state = u.state, flags = u.flags, version = u.version, tokens = u.tokens, cost_microusd = u.cost, segments = u.segments, outcome = u.outcome, resolution = u.resolution

@@ -1,6 +1,8 @@
 package governancepg
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -142,19 +144,20 @@ func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 		}
 		b.Queue(s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
 	}
-	var parts [slots]*permitArrays
-	for i := range batch.Permits {
-		rec := &batch.Permits[i]
-		slot := slotOf(rec.ID)
-		if parts[slot] == nil {
-			parts[slot] = &permitArrays{}
-		}
-		parts[slot].add(rec)
-	}
+	whole := slices.ContainsFunc(batch.Permits, func(rec governance.Record) bool {
+		return rec.EndedAt != 0 || rec.Outcome != (governance.Outcome{}) || rec.Resolution != (governance.Outcome{})
+	})
+	parts := divide(batch.Permits, whole)
 	for slot, a := range parts {
-		if a != nil {
-			b.Queue(s.q.permitInsert[slot], pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments)
+		if a == nil {
+			continue
 		}
+		columns := []any{pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments}
+		if whole {
+			b.Queue(s.q.permitWhole[slot], append(columns, a.ended, a.outcomes, a.resolutions)...)
+			continue
+		}
+		b.Queue(s.q.permitInsert[slot], columns...)
 	}
 }
 
@@ -181,11 +184,8 @@ func (a *permitArrays) add(rec *governance.Record) {
 	a.segments = append(a.segments, rec.Segments)
 }
 
-func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
-	if len(list) == 0 {
-		return
-	}
-	var parts [slots]*permitArrays
+// divide puts permits into columns by partition; ends: with what says how they ended.
+func divide(list []governance.Record, ends bool) (parts [slots]*permitArrays) {
 	for i := range list {
 		rec := &list[i]
 		slot := slotOf(rec.ID)
@@ -194,11 +194,20 @@ func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
 		}
 		a := parts[slot]
 		a.add(rec)
-		a.ended = append(a.ended, rec.EndedAt)
-		a.outcomes = append(a.outcomes, stored(rec.Outcome))
-		a.resolutions = append(a.resolutions, stored(rec.Resolution))
+		if ends {
+			a.ended = append(a.ended, rec.EndedAt)
+			a.outcomes = append(a.outcomes, stored(rec.Outcome))
+			a.resolutions = append(a.resolutions, stored(rec.Resolution))
+		}
 	}
-	for slot, a := range parts {
+	return parts
+}
+
+func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
+	if len(list) == 0 {
+		return
+	}
+	for slot, a := range divide(list, true) {
 		if a != nil {
 			b.Queue(s.q.permitUpdate[slot], a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
 		}
