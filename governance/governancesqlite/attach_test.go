@@ -197,13 +197,23 @@ func TestDamagedRows(t *testing.T) {
 		"update governance_permits set flags = 1 << 20",
 		"update governance_permits set version = 0",
 		"update governance_permits set terms_index = 7",
-		"update governance_batches set permit_ids = x'01'",
+		"update governance_batches set permits = x'01'",
+		"update governance_fresh set position = 7", "update governance_fresh set batch = 77",
 		"delete from governance_meta",
 	} {
 		t.Run(spoil, func(t *testing.T) {
 			d := govern(t, open(t, filepath.Join(t.TempDir(), "governance.db"), now()))
-			if _, err := d.admit(t.Context()); err != nil {
-				t.Fatal(err)
+			for i := range 2 { // one that changed, and a fresh one
+				p, err := d.admit(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					err = p.Settle(t.Context(), governance.Unknown())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 			if n, err := d.sql.Exec(spoil); err != nil {
 				t.Fatal(err)

@@ -15,22 +15,25 @@ import (
 
 // load reads what a plan names. Nothing has to exist for that: a constraint that
 // was never used has no row and needs none, since the writer's turn locks it.
-func load(tx *sqlitetx.Tx, plan *governance.Plan, locked bool) (*governance.Loaded, error) {
-	l := &governance.Loaded{Now: tx.Now}
+func load(tx *sqlitetx.Tx, plan *governance.Plan, locked bool) (*governance.Loaded, *origins, error) {
+	l, from := &governance.Loaded{Now: tx.Now}, &origins{}
 	if err := tx.QueryRow(selectHorizon).Scan(&l.Horizon); errors.Is(err, sql.ErrNoRows) {
-		return nil, corrupt("governance_meta")
+		return nil, nil, corrupt("governance_meta")
 	} else if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := loadCurrent(tx, plan, l, locked); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, part := range [...]func(*sqlitetx.Tx, *governance.Plan, *governance.Loaded) error{loadAccounts, loadDefinitions, loadPermits, loadEntries} {
+	if err := loadPermits(tx, plan, l, from); err != nil {
+		return nil, nil, err
+	}
+	for _, part := range [...]func(*sqlitetx.Tx, *governance.Plan, *governance.Loaded) error{loadAccounts, loadDefinitions, loadEntries} {
 		if err := part(tx, plan, l); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return l, nil
+	return l, from, nil
 }
 
 func loadCurrent(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded, locked bool) error {
@@ -109,65 +112,6 @@ func loadDefinitions(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loade
 		l.Definitions[i] = found[id]
 	}
 	return nil
-}
-
-func loadPermits(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
-	if len(plan.Permits) == 0 {
-		return nil
-	}
-	l.Permits = make([]governance.Record, len(plan.Permits))
-	ids := make([]byte, 0, 16*len(plan.Permits))
-	for i := range plan.Permits {
-		ids = append(ids, plan.Permits[i][:]...)
-	}
-	return eachPermit(tx, selectPermits, func(i int64, rec *governance.Record) { l.Permits[i] = *rec }, ids, len(plan.Permits))
-}
-
-func loadEntries(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
-	q := plan.Entries
-	if q == nil {
-		return nil
-	}
-	l.EntriesRead = q.After
-	var ids []byte
-	var number int64
-	var list sql.RawBytes
-	err := each(tx, selectEntries, []any{&number, &list}, func() error {
-		if len(list)%16 != 0 {
-			return corrupt("governance_batches")
-		}
-		if number == l.EntriesRead+1 { // behind a gap nothing is read: the account's own count tells of it
-			l.EntriesRead = number
-			ids = append(ids, list...)
-		}
-		return nil
-	}, q.Account.Constraint[:], q.Account.WindowStart, q.After, q.Limit)
-	if err != nil || len(ids) == 0 {
-		return err
-	}
-	l.Entries = make([]governance.Record, 0, len(ids)/16)
-	return eachPermit(tx, selectPermits, func(_ int64, rec *governance.Record) { l.Entries = append(l.Entries, *rec) }, ids, len(ids)/16)
-}
-
-// Permits implements governance.Store.
-func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) ([]governance.Record, error) {
-	var states int64
-	for _, state := range q.States {
-		states |= 1 << state
-	}
-	query := listPermits
-	const open, held = 1 << governance.StateOpen, governance.FlagTokensUncertain | governance.FlagCostUncertain | governance.FlagInvalid
-	if states&^open == 0 && q.Flags&^held == 0 && (states != 0 || q.Flags != 0) {
-		query = listHeld
-	}
-	var list []governance.Record
-	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) error {
-		return eachPermit(tx, query, func(_ int64, rec *governance.Record) { list = append(list, *rec) }, q.After[:], states, int64(q.Flags), q.Limit)
-	})
-	if err != nil {
-		return nil, coreError(err)
-	}
-	return list, nil
 }
 
 // Accounts implements governance.Store.

@@ -39,36 +39,40 @@ const (
 	selectFrozen = listed + `WHERE c.frozen = 1 AND (c.constraint_id, c.window_start_us) > (?1, ?2) AND c.kind IN (3, 4)
 	ORDER BY c.constraint_id, c.window_start_us LIMIT ?3`
 
-	insertBatch = `INSERT INTO governance_batches (id, at_us, terms, permit_ids) VALUES (?, ?, ?, ?)`
+	insertBatch = `INSERT INTO governance_batches (id, at_us, terms, permits) VALUES (?, ?, ?, ?)`
 	selectBatch = `SELECT count(*) FROM governance_batches WHERE id = ?`
+	// The numbers come as a JSON array.
+	selectBatches = `SELECT b.number, b.id, b.at_us, b.terms, b.permits FROM json_each(?) wanted CROSS JOIN governance_batches b ON b.number = wanted.value`
 
 	// The batch is the last row that went into a table with a rowid: governance_batches.
 	insertEntry   = `INSERT INTO governance_entries (constraint_id, window_start_us, number, batch) VALUES (?, ?, ?, last_insert_rowid())`
-	selectEntries = `SELECT e.number, b.permit_ids FROM governance_entries e JOIN governance_batches b ON b.number = e.batch
-	WHERE e.constraint_id = ?1 AND e.window_start_us = ?2 AND e.number > ?3 ORDER BY e.number LIMIT ?4`
+	selectEntries = `SELECT number, batch FROM governance_entries
+	WHERE constraint_id = ?1 AND window_start_us = ?2 AND number > ?3 ORDER BY number LIMIT ?4`
 
-	insertPermit = `INSERT INTO governance_permits
-	(id, batch, terms_index, owner, fingerprint, admitted_us, ended_us, state, flags, version, tokens, cost_microusd, segments, outcome, resolution)
-	VALUES (?, last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	// An ordinary new permit: open, version 1, as old as its batch.
-	insertOpen = `INSERT INTO governance_permits (id, batch, terms_index, owner, fingerprint, ended_us, state, flags, version, tokens, cost_microusd, segments)
-	VALUES (?, last_insert_rowid(), ?, ?, ?, 0, 1, ?, 1, ?, ?, ?)`
-	updatePermit = `UPDATE governance_permits SET ended_us = ?, state = ?, flags = ?, version = ?, tokens = ?, cost_microusd = ?, segments = ?, outcome = ?, resolution = ?
+	// One fresh permit, and many. Ids that callers brought may be among those that changed:
+	// such rows are left out, and their number is then short.
+	insertFresh     = `INSERT INTO governance_fresh (id, batch, position) VALUES (?1, last_insert_rowid(), 0)`
+	insertManyFresh = `INSERT INTO governance_fresh (id, batch, position) ` + wanted + `SELECT substr(?1, 1 + 16 * wanted.i, 16), last_insert_rowid(), wanted.i FROM wanted`
+	insertFreshOnce = `INSERT INTO governance_fresh (id, batch, position) ` + wanted + `SELECT substr(?1, 1 + 16 * wanted.i, 16), last_insert_rowid(), wanted.i FROM wanted
+	WHERE NOT EXISTS (SELECT 1 FROM governance_permits p WHERE p.id = substr(?1, 1 + 16 * wanted.i, 16))`
+	deleteFresh   = `DELETE FROM governance_fresh WHERE id = ?`
+	selectFresh   = wanted + `SELECT wanted.i, f.batch, f.position FROM wanted CROSS JOIN governance_fresh f ON f.id = substr(?1, 1 + 16 * wanted.i, 16)`
+	listFresh     = `SELECT 0, batch, position FROM governance_fresh WHERE id > ?1 ORDER BY id LIMIT ?2`
+	permitColumns = `id, batch, terms_index, owner, fingerprint, admitted_us, ended_us, state, flags, version, tokens, cost_microusd, segments, outcome, resolution`
+	// One row by its values: what selects its rows makes SQLite copy every page that it touches.
+	insertPermit = `INSERT INTO governance_permits (` + permitColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	lastBatch    = `SELECT last_insert_rowid()`
+	changePermit = `UPDATE governance_permits SET ended_us = ?, state = ?, flags = ?, version = ?, tokens = ?, cost_microusd = ?, segments = ?, outcome = ?, resolution = ?
 	WHERE id = ? AND version = ?`
-	selectVersion = `SELECT version, state, ended_us, tokens, cost_microusd, outcome FROM governance_permits WHERE id = ?`
-
-	permitColumns = `p.id, b.id, p.terms_index, b.terms, p.owner, p.fingerprint, coalesce(p.admitted_us, b.at_us), p.ended_us, p.state, p.flags, p.version,
-	p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
-	selectPermits = wanted + `SELECT wanted.i, ` + permitColumns + `
-	FROM wanted CROSS JOIN governance_permits p ON p.id = substr(?1, 1 + 16 * wanted.i, 16) CROSS JOIN governance_batches b ON b.number = p.batch`
+	selectVersion = `SELECT version, state, ended_us, tokens, cost_microusd, outcome FROM governance_permits WHERE id = ?1
+	UNION ALL SELECT 1, 1, 0, 0, 0, NULL FROM governance_fresh WHERE id = ?1`
+	selectPermits = wanted + `SELECT wanted.i, ` + permitColumns + ` FROM wanted CROSS JOIN governance_permits ON id = substr(?1, 1 + 16 * wanted.i, 16)`
 	// ?2 is a bit per state, 1 << state; ?3 flags; both zero select all.
-	listPermits = `SELECT 0, ` + permitColumns + ` FROM governance_permits p CROSS JOIN governance_batches b ON b.number = p.batch
-	WHERE p.id > ?1 AND ((?2 = 0 AND ?3 = 0) OR (?2 >> p.state) & 1 = 1 OR p.flags & ?3 <> 0)
-	ORDER BY p.id LIMIT ?4`
+	listPermits = `SELECT 0, ` + permitColumns + ` FROM governance_permits
+	WHERE id > ?1 AND ((?2 = 0 AND ?3 = 0) OR (?2 >> state) & 1 = 1 OR flags & ?3 <> 0) ORDER BY id LIMIT ?4`
 	// The same for a selection that the index governance_permits_held covers.
-	listHeld = `SELECT 0, ` + permitColumns + ` FROM governance_permits p CROSS JOIN governance_batches b ON b.number = p.batch
-	WHERE (p.state = 1 OR p.flags & 11 <> 0) AND p.id > ?1 AND ((?2 >> p.state) & 1 = 1 OR p.flags & ?3 <> 0)
-	ORDER BY p.id LIMIT ?4`
+	listHeld = `SELECT 0, ` + permitColumns + ` FROM governance_permits
+	WHERE (state = 1 OR flags & 11 <> 0) AND id > ?1 AND ((?2 >> state) & 1 = 1 OR flags & ?3 <> 0) ORDER BY id LIMIT ?4`
 
 	insertNote = `INSERT INTO governance_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before, after)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`

@@ -8,7 +8,6 @@ import (
 	"math"
 
 	"github.com/tallystick-go/tallystick/governance"
-	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 	"github.com/tallystick-go/tallystick/quota"
 )
 
@@ -43,65 +42,43 @@ func (r *cellRow) into(c *governance.Cell) error {
 	return nil
 }
 
-// permitRow is where permitColumns are scanned to.
+// permitRow is where permitColumns are scanned to, behind the index of what was wanted.
 type permitRow struct {
-	index                                                      int64
-	id, batch, terms, owner, fingerprint                       sql.RawBytes
+	index, batch                                               int64
+	id, owner, fingerprint                                     sql.RawBytes
 	segments, outcome, resolution                              sql.RawBytes
 	termsIndex, at, ended, state, flags, version, tokens, cost int64
-
-	// Permits of one batch share their terms, and mostly follow one another.
-	last struct {
-		batch governance.BatchID
-		index int64
-		terms []byte
-	}
 }
 
-// eachPermit reads permits and where each was wanted.
-func eachPermit(tx *sqlitetx.Tx, query string, visit func(i int64, rec *governance.Record), args ...any) error {
-	var r permitRow
-	targets := []any{
-		&r.index, &r.id, &r.batch, &r.termsIndex, &r.terms, &r.owner, &r.fingerprint, &r.at, &r.ended, &r.state, &r.flags, &r.version,
+func (r *permitRow) targets() []any {
+	return []any{
+		&r.index, &r.id, &r.batch, &r.termsIndex, &r.owner, &r.fingerprint, &r.at, &r.ended, &r.state, &r.flags, &r.version,
 		&r.tokens, &r.cost, &r.segments, &r.outcome, &r.resolution,
 	}
-	return each(tx, query, targets, func() error {
-		rec, err := r.record()
-		if err != nil {
-			return fmt.Errorf("%w: %w", corrupt("governance_permits"), err)
-		}
-		visit(r.index, &rec)
-		return nil
-	}, args...)
 }
 
+// record is what was scanned, all but what its batch adds.
 func (r *permitRow) record() (governance.Record, error) {
 	rec := governance.Record{
 		TermsIndex: int(r.termsIndex), At: r.at, EndedAt: r.ended, State: governance.State(r.state), Flags: governance.Flags(r.flags),
 		Version: int32(r.version), Tokens: r.tokens, Cost: r.cost, Segments: bytes.Clone(r.segments),
 	}
 	copy(rec.ID[:], r.id)
-	copy(rec.Batch[:], r.batch)
 	copy(rec.Owner[:], r.owner)
 	copy(rec.Fingerprint[:], r.fingerprint)
-	if r.state < 1 || r.state > int64(governance.StateResolved) || r.flags>>16 != 0 || r.version < 1 || r.version > math.MaxInt32 {
-		return rec, governance.ErrCorrupt
+	bad := r.state < 1 || r.state > int64(governance.StateResolved) || r.flags>>16 != 0 || r.version < 1 || r.version > math.MaxInt32
+	if bad || rec.Outcome.UnmarshalBinary(r.outcome) != nil || rec.Resolution.UnmarshalBinary(r.resolution) != nil {
+		return rec, corrupt("governance_permits")
 	}
-	if err := rec.Outcome.UnmarshalBinary(r.outcome); err != nil {
-		return rec, err
-	}
-	if err := rec.Resolution.UnmarshalBinary(r.resolution); err != nil {
-		return rec, err
-	}
-	if r.last.terms == nil || r.last.batch != rec.Batch || r.last.index != r.termsIndex {
-		terms, err := termsAt(r.terms, r.termsIndex)
-		if err != nil {
-			return rec, err
-		}
-		r.last.batch, r.last.index, r.last.terms = rec.Batch, r.termsIndex, terms
-	}
-	rec.Terms = r.last.terms
 	return rec, nil
+}
+
+// batch is one row of governance_batches.
+type batch struct {
+	id      governance.BatchID
+	at      int64
+	terms   [][]byte
+	permits []governance.Record // as they were admitted
 }
 
 // appendTerms writes texts, each after its length.
@@ -113,16 +90,95 @@ func appendTerms(dst []byte, list [][]byte) []byte {
 	return dst
 }
 
-// termsAt returns a copy of the index-th text that appendTerms wrote.
-func termsAt(p []byte, index int64) ([]byte, error) {
-	for ; ; index-- {
-		size, n := binary.Uvarint(p)
-		if n <= 0 || size > uint64(len(p)-n) || index < 0 {
-			return nil, governance.ErrCorrupt
-		}
-		if index == 0 {
-			return append(make([]byte, 0, size), p[n:n+int(size)]...), nil
-		}
-		p = p[n+int(size):]
+// appendPermit writes what is not alike in all fresh permits of a batch. Of one that
+// is not fresh only the id counts.
+func appendPermit(dst []byte, rec *governance.Record) []byte {
+	dst = append(dst, rec.ID[:]...)
+	dst = append(dst, rec.Owner[:]...)
+	flags := uint64(rec.Flags) << 1
+	if rec.Fingerprint != (governance.Fingerprint{}) {
+		flags |= 1
 	}
+	dst = binary.AppendUvarint(dst, flags)
+	if flags&1 != 0 {
+		dst = append(dst, rec.Fingerprint[:]...)
+	}
+	dst = binary.AppendUvarint(dst, uint64(rec.TermsIndex))
+	dst = binary.AppendUvarint(dst, uint64(rec.Tokens))
+	dst = binary.AppendUvarint(dst, uint64(rec.Cost))
+	dst = binary.AppendUvarint(dst, uint64(len(rec.Segments)))
+	return append(dst, rec.Segments...)
+}
+
+// decode fills a batch from its columns, which it does not keep.
+func (b *batch) decode(id, terms, permits []byte) error {
+	if copy(b.id[:], id) != len(id) {
+		return corrupt("governance_batches")
+	}
+	r := reader{p: bytes.Clone(terms)}
+	for len(r.p) > 0 {
+		b.terms = append(b.terms, r.bytes(r.uvarint()))
+	}
+	q := reader{p: bytes.Clone(permits)}
+	for len(q.p) > 0 {
+		b.permits = append(b.permits, b.permit(&q))
+	}
+	if r.bad || q.bad {
+		return corrupt("governance_batches")
+	}
+	return nil
+}
+
+// permit reads what appendPermit wrote.
+func (b *batch) permit(r *reader) governance.Record {
+	rec := governance.Record{Batch: b.id, At: b.at, State: governance.StateOpen, Version: 1}
+	copy(rec.ID[:], r.bytes(16))
+	copy(rec.Owner[:], r.bytes(16))
+	flags := r.uvarint()
+	if flags&1 != 0 {
+		copy(rec.Fingerprint[:], r.bytes(16))
+	}
+	rec.Flags = governance.Flags(flags >> 1)
+	rec.TermsIndex = int(r.uvarint())
+	rec.Tokens, rec.Cost = int64(r.uvarint()), int64(r.uvarint())
+	if n := r.uvarint(); n > 0 {
+		rec.Segments = r.bytes(n)
+	}
+	r.bad = r.bad || flags>>17 != 0 || rec.Tokens < 0 || rec.Cost < 0
+	return rec
+}
+
+// complete adds to a record what its batch knows.
+func (b *batch) complete(rec *governance.Record) error {
+	if rec.TermsIndex < 0 || rec.TermsIndex >= len(b.terms) {
+		return corrupt("governance_batches")
+	}
+	rec.Batch, rec.Terms = b.id, b.terms[rec.TermsIndex]
+	return nil
+}
+
+// reader takes values from the front; once bad, it stays so and has nothing left.
+type reader struct {
+	p   []byte
+	bad bool
+}
+
+func (r *reader) bytes(n uint64) []byte {
+	if n > uint64(len(r.p)) {
+		r.p, r.bad = nil, true
+		return nil
+	}
+	out := r.p[:n:n]
+	r.p = r.p[n:]
+	return out
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.p)
+	if n <= 0 {
+		r.p, r.bad = nil, true
+		return 0
+	}
+	r.p = r.p[n:]
+	return v
 }

@@ -92,14 +92,14 @@ type Store struct {
 func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
 	var changes *governance.Changes
 	err := s.db.Write(ctx, func(tx *sqlitetx.Tx) error {
-		loaded, err := load(tx, plan, true)
+		loaded, from, err := load(tx, plan, true)
 		if err != nil {
 			return err
 		}
 		if changes = decide(loaded); changes.Empty() {
 			return nil
 		}
-		return write(tx, changes)
+		return write(tx, from, changes)
 	})
 	if sqlitetx.Classify(err) == sqlitetx.UnknownOutcome {
 		return s.find(ctx, changes, err)
@@ -111,7 +111,7 @@ func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*go
 func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Loaded, error) {
 	var loaded *governance.Loaded
 	err := s.db.Read(ctx, func(tx *sqlitetx.Tx) (err error) {
-		loaded, err = load(tx, plan, false)
+		loaded, _, err = load(tx, plan, false)
 		return err
 	})
 	if err != nil {

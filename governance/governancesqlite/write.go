@@ -2,6 +2,7 @@ package governancesqlite
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -9,7 +10,7 @@ import (
 )
 
 // write puts the changes into the transaction.
-func write(tx *sqlitetx.Tx, ch *governance.Changes) error {
+func write(tx *sqlitetx.Tx, from *origins, ch *governance.Changes) error {
 	if err := writeWindows(tx, ch.Windows); err != nil {
 		return err
 	}
@@ -21,7 +22,7 @@ func write(tx *sqlitetx.Tx, ch *governance.Changes) error {
 			return err
 		}
 	}
-	if err := updatePermits(tx, ch.Permits); err != nil {
+	if err := updatePermits(tx, from, ch.Permits); err != nil {
 		return err
 	}
 	return writeNotes(tx, ch.Notes)
@@ -63,12 +64,18 @@ func writeCells(tx *sqlitetx.Tx, cells []governance.Cell) error {
 	return nil
 }
 
+// writeBatch writes the permits side by side, in the order of their ids.
 func writeBatch(tx *sqlitetx.Tx, b *governance.Batch) error {
-	ids := make([]byte, 0, 16*len(b.Permits))
-	for i := range b.Permits {
-		ids = append(ids, b.Permits[i].ID[:]...)
+	order := make([]*governance.Record, len(b.Permits))
+	for i := range order {
+		order[i] = &b.Permits[i]
 	}
-	if _, err := tx.Exec(insertBatch, b.ID[:], b.At, appendTerms([]byte{}, b.Terms), ids); err != nil {
+	slices.SortFunc(order, func(a, b *governance.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	permits := make([]byte, 0, 128*len(order))
+	for _, rec := range order {
+		permits = appendPermit(permits, rec)
+	}
+	if _, err := tx.Exec(insertBatch, b.ID[:], b.At, appendTerms([]byte{}, b.Terms), permits); err != nil {
 		return lost(err)
 	}
 	for i := range b.Entries {
@@ -77,47 +84,103 @@ func writeBatch(tx *sqlitetx.Tx, b *governance.Batch) error {
 			return torn(err)
 		}
 	}
-	// In the order of their ids, so that they go side by side into the table.
-	order := make([]int, len(b.Permits))
-	for i := range order {
-		order[i] = i
+	if slices.ContainsFunc(order, func(rec *governance.Record) bool { return !fresh(rec, b) }) {
+		return lost(insertEach(tx, order))
 	}
-	slices.SortFunc(order, func(i, j int) int { return bytes.Compare(b.Permits[i].ID[:], b.Permits[j].ID[:]) })
-	for _, i := range order {
-		rec := &b.Permits[i]
-		if err := insert(tx, b, rec); err != nil {
-			return lost(err)
-		}
-	}
-	return nil
+	return lost(insertFreshOnes(tx, order))
 }
 
-func insert(tx *sqlitetx.Tx, b *governance.Batch, rec *governance.Record) error {
-	outcome, resolution := outcomes(rec)
-	if rec.State == governance.StateOpen && rec.Version == 1 && rec.At == b.At && rec.EndedAt == 0 && outcome == nil && resolution == nil {
-		_, err := tx.Exec(insertOpen, rec.ID[:], rec.TermsIndex, rec.Owner[:], fingerprint(rec), int64(rec.Flags), rec.Tokens, rec.Cost, rec.Segments)
-		return err
+// fresh reports whether a new permit is as all are that a Governor admits.
+func fresh(rec *governance.Record, b *governance.Batch) bool {
+	return rec.State == governance.StateOpen && rec.Version == 1 && rec.At == b.At && rec.EndedAt == 0 &&
+		rec.Tokens >= 0 && rec.Cost >= 0 && rec.Outcome == (governance.Outcome{}) && rec.Resolution == (governance.Outcome{})
+}
+
+func insertFreshOnes(tx *sqlitetx.Tx, list []*governance.Record) error {
+	ids := make([]byte, 0, 16*len(list))
+	query := insertManyFresh // ids that were made here are random: no older one can be the same
+	for _, rec := range list {
+		ids = append(ids, rec.ID[:]...)
+		if rec.Fingerprint != (governance.Fingerprint{}) {
+			query = insertFreshOnce
+		}
 	}
-	_, err := tx.Exec(insertPermit, rec.ID[:], rec.TermsIndex, rec.Owner[:], fingerprint(rec), rec.At, rec.EndedAt,
-		int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost, rec.Segments, outcome, resolution)
+	var n int64
+	var err error
+	switch {
+	case len(list) == 0:
+	case len(list) == 1 && query == insertManyFresh:
+		n, err = tx.Exec(insertFresh, ids)
+	default:
+		n, err = tx.Exec(query, ids, len(list))
+	}
+	if err == nil && n != int64(len(list)) {
+		return governance.ErrRetry
+	}
 	return err
 }
 
-// updatePermits writes new states over the ones that were loaded, and over no others.
-func updatePermits(tx *sqlitetx.Tx, list []governance.Record) error {
-	for i := range list {
-		rec := &list[i]
-		outcome, resolution := outcomes(rec)
-		n, err := tx.Exec(updatePermit, rec.EndedAt, int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost,
-			rec.Segments, outcome, resolution, rec.ID[:], int64(rec.Version)-1)
-		if err != nil {
+// insertEach writes permits of any kind.
+func insertEach(tx *sqlitetx.Tx, list []*governance.Record) error {
+	var batch int64
+	if err := tx.QueryRow(lastBatch).Scan(&batch); err != nil {
+		return err
+	}
+	ids := make([]byte, 0, 16*len(list))
+	for _, rec := range list {
+		ids = append(ids, rec.ID[:]...)
+		if _, err := tx.Exec(insertPermit, columns(rec, batch)...); err != nil {
 			return err
 		}
-		if n != 1 {
+	}
+	a := assembly{tx: tx}
+	if taken, err := a.fresh(selectFresh, ids, len(list)); err != nil || len(taken) > 0 {
+		return cmp.Or(err, governance.ErrRetry)
+	}
+	return nil
+}
+
+// columns are the values of permitColumns.
+func columns(rec *governance.Record, batch int64) []any {
+	outcome, resolution := outcomes(rec)
+	return []any{
+		rec.ID[:], batch, int64(rec.TermsIndex), rec.Owner[:], fingerprint(rec), rec.At, rec.EndedAt,
+		int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost, rec.Segments, outcome, resolution,
+	}
+}
+
+// updatePermits writes new states over the ones that were loaded, and over no others.
+// Fresh permits move on to the table of those that changed.
+func updatePermits(tx *sqlitetx.Tx, from *origins, list []governance.Record) error {
+	for i := range list {
+		rec := &list[i]
+		batch := from.batch(rec.ID)
+		if batch != 0 && rec.Version != 2 {
 			return governance.ErrRetry
+		}
+		if err := updatePermit(tx, rec, batch); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// updatePermit writes one; batch is zero unless it was fresh.
+func updatePermit(tx *sqlitetx.Tx, rec *governance.Record, batch int64) error {
+	if batch != 0 {
+		if n, err := tx.Exec(deleteFresh, rec.ID[:]); err != nil || n != 1 {
+			return cmp.Or(err, governance.ErrRetry)
+		}
+		_, err := tx.Exec(insertPermit, columns(rec, batch)...)
+		return torn(err)
+	}
+	outcome, resolution := outcomes(rec)
+	n, err := tx.Exec(changePermit, rec.EndedAt, int64(rec.State), int64(rec.Flags), int64(rec.Version), rec.Tokens, rec.Cost,
+		rec.Segments, outcome, resolution, rec.ID[:], int64(rec.Version)-1)
+	if err == nil && n != 1 {
+		return governance.ErrRetry
+	}
+	return err
 }
 
 func writeNotes(tx *sqlitetx.Tx, notes []governance.Note) error {

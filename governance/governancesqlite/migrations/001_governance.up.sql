@@ -42,22 +42,31 @@ CREATE TABLE governance_cells (
 CREATE INDEX governance_cells_frozen ON governance_cells (constraint_id, window_start_us) WHERE frozen = 1;
 
 -- One row per transaction that admitted. terms: what its permits captured, each
--- text once. permit_ids: their ids, one after another.
+-- text once. permits: the permits as they were admitted, in the order of their ids.
 CREATE TABLE governance_batches (
-	number     INTEGER NOT NULL PRIMARY KEY,
-	id         BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
-	at_us      INTEGER NOT NULL,
-	terms      BLOB    NOT NULL,
-	permit_ids BLOB    NOT NULL
+	number  INTEGER NOT NULL PRIMARY KEY,
+	id      BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
+	at_us   INTEGER NOT NULL,
+	terms   BLOB    NOT NULL,
+	permits BLOB    NOT NULL
 ) STRICT;
 
+-- Permits that are as they were admitted: open, and all else in their batch. The
+-- narrow rows make an admission cheap; the first change moves a permit on.
+CREATE TABLE governance_fresh (
+	id       BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+	batch    INTEGER NOT NULL, -- governance_batches.number
+	position INTEGER NOT NULL  -- in its permits, from 0
+) STRICT, WITHOUT ROWID;
+
+-- Permits that changed since. An id is here or in governance_fresh, never in both.
 CREATE TABLE governance_permits (
 	id            BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
 	batch         INTEGER NOT NULL, -- governance_batches.number
 	terms_index   INTEGER NOT NULL, -- into its terms
 	owner         BLOB    NOT NULL CHECK (length(owner) = 16),
 	fingerprint   BLOB    CHECK (length(fingerprint) = 16), -- NULL: the id was not the caller's
-	admitted_us   INTEGER, -- NULL: when its batch was
+	admitted_us   INTEGER NOT NULL,
 	ended_us      INTEGER NOT NULL, -- 0 while open
 	state         INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), -- open, settled, cancelled, resolved
 	flags         INTEGER NOT NULL,
