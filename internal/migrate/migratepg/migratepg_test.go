@@ -166,12 +166,13 @@ func TestWorksWhateverTheConnectionsDefaultsAre(t *testing.T) {
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 		c.ConnConfig.RuntimeParams["search_path"] = "nowhere"
-		c.ConnConfig.RuntimeParams["statement_timeout"] = "1ms" // a migration is allowed its time
+		c.ConnConfig.RuntimeParams["statement_timeout"] = "1s" // a migration is allowed its time
 		c.ConnConfig.RuntimeParams["TimeZone"] = "Asia/Kathmandu"
 	})
-	_, err := migratepg.Migrate(ctx, pool, s, keys2)
+	slow := migrate.Source{Package: "slow", FS: fstest.MapFS{"001_slow.up.sql": {Data: []byte("create table {{schema}}.slow (a int); select pg_sleep(1.5);")}}}
+	_, err := migratepg.Migrate(ctx, pool, s, keys2, slow)
 	require.NoError(t, err)
-	require.NoError(t, migratepg.Check(ctx, db.Pool, s, keys2))
+	require.NoError(t, migratepg.Check(ctx, db.Pool, s, keys2, slow))
 	var recent bool
 	require.NoError(t, db.Pool.QueryRow(ctx, s.Splice("select bool_and(abs(extract(epoch from clock_timestamp() - applied_at)) < 3600) from {{schema}}.tallystick_migrations")).Scan(&recent))
 	require.True(t, recent)
