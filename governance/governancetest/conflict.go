@@ -33,9 +33,23 @@ func stepPermitUnique(e *env) {
 	again := e.newRecord(e.batchID())
 	fresh := again
 	again.ID = rec.ID
-	e.mustNotCommit(&governance.Changes{Batch: &governance.Batch{
-		ID: again.Batch, At: again.At, Terms: [][]byte{{1}}, Permits: []governance.Record{fresh, again},
-	}})
+	odd := again // a permit that is not as a Governor makes them is none the less unique
+	odd.At--
+	refuse := func() {
+		e.Helper()
+		for _, twin := range []governance.Record{again, odd} {
+			e.mustNotCommit(&governance.Changes{Batch: &governance.Batch{
+				ID: again.Batch, At: again.At, Terms: [][]byte{{1}}, Permits: []governance.Record{fresh, twin},
+			}})
+		}
+	}
+	refuse()
+	ended := e.record(rec.ID) // an id stays taken, whatever becomes of its permit
+	for _, state := range []governance.State{governance.StateSettled, governance.StateResolved} {
+		ended.State, ended.Version = state, ended.Version+1
+		e.write(&governance.Changes{Permits: []governance.Record{ended}})
+		refuse()
+	}
 	twice := e.newRecord(e.batchID())
 	e.mustNotCommit(&governance.Changes{Batch: &governance.Batch{
 		ID: twice.Batch, At: twice.At, Terms: [][]byte{{1}}, Permits: []governance.Record{twice, twice},
@@ -57,6 +71,10 @@ func stepVersionConflict(e *env) {
 	e.admitted([]governance.Record{rec})
 	loaded := e.record(rec.ID)
 	next := loaded
+	for _, version := range []int32{1, 3} { // of one that nobody changed yet
+		next.State, next.Version = governance.StateSettled, version
+		e.mustNotCommit(&governance.Changes{Permits: []governance.Record{next}}, rec.ID)
+	}
 	next.State, next.Version, next.EndedAt = governance.StateCancelled, 2, loaded.At
 	e.write(&governance.Changes{Permits: []governance.Record{next}})
 	e.equal("permit", describeRecord(pointer(e.record(rec.ID))), describeRecord(&next))

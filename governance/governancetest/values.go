@@ -46,12 +46,18 @@ func valuesPermits(e *env) {
 	rec.Batch, rec.Terms = id, []byte("terms of the batch")
 	e.equal("permit", describeRecord(&have), describeRecord(&rec))
 
-	other := e.newRecord(governance.BatchID{}) // nothing of it is what a Governor begins with
-	other.At, other.EndedAt, other.Version, other.Flags = 5, 7, math.MaxInt32-1, governance.FlagFree
-	other.Outcome, other.Resolution = governance.Used(1, 2), governance.Used(3, 4)
-	other.Batch = e.admitted([]governance.Record{other})
-	other.Terms = rec.Terms
-	e.equal("permit", describeRecord(pointer(e.record(other.ID))), describeRecord(&other))
+	for _, change := range []func(rec *governance.Record){ // what no Governor begins with
+		func(rec *governance.Record) { rec.At = 5 }, func(rec *governance.Record) { rec.EndedAt = 7 },
+		func(rec *governance.Record) { rec.Version = math.MaxInt32 - 1 }, func(rec *governance.Record) { rec.State = governance.StateSettled },
+		func(rec *governance.Record) { rec.Outcome = governance.Used(1, 2) }, func(rec *governance.Record) { rec.Resolution = governance.Used(3, 4) },
+	} {
+		other, plain := e.newRecord(governance.BatchID{}), e.newRecord(governance.BatchID{})
+		change(&other)
+		other.Batch = e.admitted([]governance.Record{other, plain})
+		plain.Batch, other.Terms, plain.Terms = other.Batch, rec.Terms, rec.Terms
+		e.equal("permit", describeRecord(pointer(e.record(other.ID))), describeRecord(&other))
+		e.equal("permit beside it", describeRecord(pointer(e.record(plain.ID))), describeRecord(&plain))
+	}
 
 	rec.State, rec.EndedAt, rec.Version = governance.StateResolved, math.MaxInt64, 2
 	rec.Segments = bytes.Repeat([]byte{0, 255}, 600)

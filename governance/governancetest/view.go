@@ -120,9 +120,15 @@ func (e *env) severalPermits() []governance.Record {
 	now := time.UnixMicro(e.now())
 	var all []governance.Record
 	states := []governance.State{governance.StateOpen, governance.StateSettled, governance.StateCancelled, governance.StateResolved}
-	for i := range 24 {
+	for i := range 36 {
 		rec := e.newRecord(governance.BatchID{})
-		rec.ID = governance.NewPermitID(now.Add(time.Duration(i*7%24-12) * time.Second))
+		rec.ID = governance.NewPermitID(now.Add(time.Duration(i*7%36-18) * time.Second))
+		if i >= 24 { // as they were admitted
+			rec.Flags = governance.FlagFree * governance.Flags(i%2)
+			e.admitted([]governance.Record{rec})
+			all = append(all, e.record(rec.ID))
+			continue
+		}
 		e.admitted([]governance.Record{rec})
 		rec = e.record(rec.ID)
 		rec.State, rec.Flags, rec.Version = states[i%4], governance.Flags(1)<<(i/4)&31, 2
@@ -160,10 +166,11 @@ func permitsSelect(e *env) {
 		{}, {States: open}, {States: []governance.State{governance.StateSettled, governance.StateResolved}},
 		{Flags: governance.FlagOverrun}, {Flags: governance.FlagTokensUncertain | governance.FlagInvalid},
 		{States: open, Flags: governance.FlagTokensUncertain | governance.FlagCostUncertain | governance.FlagInvalid},
+		{Flags: governance.FlagFree}, {States: []governance.State{governance.StateSettled}, Flags: governance.FlagFree},
 		{States: open, Flags: governance.FlagOverrun}, {States: []governance.State{governance.StateCancelled}, Flags: governance.FlagFree | governance.FlagOverrun},
 	} {
-		for _, limit := range []int{1, 3, 100} {
-			for _, after := range []governance.PermitID{{}, all[0].ID, all[11].ID, all[23].ID} {
+		for _, limit := range []int{1, 3, 8, 100} {
+			for _, after := range []governance.PermitID{{}, all[0].ID, all[11].ID, all[23].ID, all[35].ID} {
 				q.After, q.Limit = after, limit
 				var want []governance.Record
 				for i := range all {
