@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	_ "pgregory.net/rapid" // its flags: the mutants' harness gives them
+
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/governance/governancetest"

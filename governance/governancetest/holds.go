@@ -103,7 +103,7 @@ func holdsPages(e *env) {
 		for {
 			page := e.holds(q)
 			have = append(have, page...)
-			if len(page) < limit {
+			if len(page) < limit || len(have) > len(want) {
 				break
 			}
 			q.After = page[len(page)-1]

@@ -251,8 +251,10 @@ func identityOneBatch(e *env) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		p, err := gate.g.Admit(e.ctx, request(c, both(1, 1))) // keeps the store busy
+		if err == nil {
+			err = p.Cancel(e.ctx)
+		}
 		e.background(err)
-		e.background(p.Cancel(e.ctx))
 	})
 	<-gate.entered
 	for i := range 9 {

@@ -233,6 +233,7 @@ func rateMinute(e *env) {
 				break
 			}
 			admitted++
+			e.atMost(admitted, 60, start)
 		}
 		e.atMost(admitted, 60, start)
 		e.advance(1500 * time.Millisecond)

@@ -2,6 +2,7 @@ package governancetest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,11 +17,16 @@ func (e *env) everyPermit(q governance.PermitQuery) []governance.Record {
 	for {
 		page, err := e.store.Permits(e.ctx, q)
 		e.ok(err)
+		for i := range page {
+			if comparePermitIDs(page[i].ID, q.After) <= 0 {
+				e.Fatalf("permit %s was listed behind %s", page[i].ID, q.After)
+			}
+			q.After = page[i].ID
+		}
 		all = append(all, page...)
 		if len(page) < q.Limit {
 			return all
 		}
-		q.After = page[len(page)-1].ID
 	}
 }
 
@@ -28,15 +34,20 @@ func (e *env) everyPermit(q governance.PermitQuery) []governance.Record {
 func (e *env) everyAccount() []governance.Cell {
 	e.Helper()
 	var all []governance.Cell
-	q := governance.AccountQuery{Limit: 20}
+	q := governance.AccountQuery{Limit: 20, After: governance.AccountKey{WindowStart: math.MinInt64}}
 	for {
 		page, err := e.store.Accounts(e.ctx, q)
 		e.ok(err)
+		for i := range page {
+			if page[i].Key.Compare(q.After) <= 0 {
+				e.Fatalf("account %v was listed behind %v", page[i].Key, q.After)
+			}
+			q.After = page[i].Key
+		}
 		all = append(all, page...)
 		if len(page) < q.Limit {
 			return all
 		}
-		q.After = page[len(page)-1].Key
 	}
 }
 

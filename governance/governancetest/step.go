@@ -237,12 +237,12 @@ func stepLocksSerializeShared(e *env) {
 func (e *env) during(plan *governance.Plan, f func(release func())) {
 	e.Helper()
 	held, gate := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var entered, once sync.Once
 	release := func() { once.Do(func() { close(gate) }) }
 	done := make(chan error, 1)
 	go func() {
 		done <- e.store.Step(e.ctx, plan, func(*governance.Loaded) *governance.Changes {
-			close(held)
+			entered.Do(func() { close(held) })
 			<-gate
 			return nil
 		})

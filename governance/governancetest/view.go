@@ -3,6 +3,7 @@ package governancetest
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -141,14 +142,11 @@ func (e *env) severalPermits() []governance.Record {
 
 func (e *env) sameRecords(have, want []governance.Record) {
 	e.Helper()
-	describe := func(list []governance.Record) (out []string) {
-		for i := range list {
-			out = append(out, describeRecord(&list[i]))
-		}
-		return out
+	if len(have) != len(want) {
+		e.Fatalf("%d permits, want %d", len(have), len(want))
 	}
-	if h, w := describe(have), describe(want); !slices.Equal(h, w) {
-		e.Fatalf("%d permits, want %d:\n%v\n%v", len(h), len(w), h, w)
+	for i := range want {
+		e.equal("permit", describeRecord(&have[i]), describeRecord(&want[i]))
 	}
 }
 
@@ -188,18 +186,7 @@ func permitsSelect(e *env) {
 
 func permitsPages(e *env) {
 	want := e.severalPermits()
-	var have []governance.Record
-	q := governance.PermitQuery{Limit: 5}
-	for {
-		page, err := e.store.Permits(e.ctx, q)
-		e.ok(err)
-		have = append(have, page...)
-		if len(page) < q.Limit {
-			break
-		}
-		q.After = page[len(page)-1].ID
-	}
-	e.sameRecords(have, want)
+	e.sameRecords(e.everyPermit(governance.PermitQuery{}), want)
 }
 
 func accountsCases() []scenario {
@@ -224,23 +211,21 @@ func accountsOrder(e *env) {
 		e.write(&governance.Changes{Cells: []governance.Cell{want[i*11%len(want)]}})
 	}
 	for _, limit := range []int{1, 4, len(want), len(want) + 1} {
-		var have []governance.Cell
-		q := governance.AccountQuery{Limit: limit, After: governance.AccountKey{WindowStart: -1 << 63}}
-		for {
+		rest := want
+		q := governance.AccountQuery{Limit: limit, After: governance.AccountKey{WindowStart: math.MinInt64}}
+		for len(rest) > 0 {
 			page, err := e.store.Accounts(e.ctx, q)
 			e.ok(err)
-			have = append(have, page...)
-			if len(page) < limit {
-				break
+			e.equal("accounts of a page", len(page), min(limit, len(rest)))
+			for i := range page {
+				e.equal("account", e.describeCell(&page[i]), e.describeCell(&rest[i]))
 			}
+			rest = rest[len(page):]
 			q.After = page[len(page)-1].Key
 		}
-		if len(have) != len(want) {
-			e.Fatalf("%d accounts, want %d", len(have), len(want))
-		}
-		for i := range want {
-			e.equal("account", e.describeCell(&have[i]), e.describeCell(&want[i]))
-		}
+		page, err := e.store.Accounts(e.ctx, q)
+		e.ok(err)
+		e.equal("accounts behind the last", len(page), 0)
 	}
 }
 
