@@ -134,8 +134,7 @@ func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 	for i := range batch.Permits {
 		ids = append(ids, batch.Permits[i].ID[:]...)
 	}
-	// First of all: a tombstone of this id must stop the transaction before it
-	// does anything else.
+	// A tombstone of this id makes the insert fail, and with it the whole transaction.
 	b.Queue(s.q.batchInsert[slotOf(batch.ID)], pgUUID(batch.ID), batch.At, batch.Terms, ids)
 	if len(batch.Entries) > 0 {
 		var k cellKeys
