@@ -10,12 +10,13 @@ type anthropicReport struct {
 	create5m, create1h num
 	thinking           num
 	searches, tools    num
+	total              num  // Converse
 	aside              bool // iterations that the top-level counts leave out
 	tier, speed, geo   string
 }
 
-func (r *anthropicReport) all() [9]*num {
-	return [...]*num{&r.input, &r.output, &r.read, &r.create, &r.creation, &r.create5m, &r.create1h, &r.thinking, &r.searches}
+func (r *anthropicReport) all() [10]*num {
+	return [...]*num{&r.input, &r.output, &r.read, &r.create, &r.creation, &r.create5m, &r.create1h, &r.thinking, &r.searches, &r.total}
 }
 
 // fold takes a later usage object of the same stream: counts are cumulative,
@@ -102,7 +103,7 @@ func (r *anthropicReport) iteration(value []byte) {
 	r.aside = r.aside || !message
 }
 
-// resolve applies Anthropic's convention: the classes are reported apart.
+// resolve applies the convention of Anthropic and Bedrock: the classes are reported apart.
 func (r *anthropicReport) resolve() Usage {
 	u := Usage{
 		Input: r.input.or(Count{}), Output: r.output.or(Count{}), CacheRead: r.read.or(Of(0)),
@@ -117,6 +118,7 @@ func (r *anthropicReport) resolve() Usage {
 		u.Output.State = Invalid
 	}
 	u.splitCreation(r)
+	u.checkSum(r.total)
 	if r.aside {
 		u.doubt(Unknown)
 	}

@@ -1,5 +1,5 @@
 // Package usage reads what a provider reported about one call: JSON bodies and
-// event streams of OpenAI and Anthropic, as a tri-state observation.
+// streams of OpenAI, Anthropic and Amazon Bedrock, as a tri-state observation.
 //
 // Every number is [Known], [Unknown] or [Invalid]. Absent is not zero: an
 // explicit zero settles at zero, a missing count settles nothing. Invalid is
@@ -8,10 +8,15 @@
 // The conventions of the providers are resolved here, once. In a [Usage] the
 // classes are disjoint: each input token is in exactly one of them.
 //
-//	OpenAI     prompt_tokens includes cached and cache-write tokens,
-//	           completion_tokens includes reasoning, audio and rejected predictions
+//	OpenAI     prompt_tokens (input_tokens of a response) includes cached and cache-write
+//	           tokens, completion_tokens (output_tokens) includes reasoning, audio and
+//	           rejected predictions
 //	Anthropic  input_tokens excludes cache reads and cache writes,
 //	           output_tokens includes thinking
+//	Bedrock    as Anthropic; totalTokens may or may not include the cached ones
+//
+// OpenAI does not report the calls of hosted tools that a response made, so their
+// fees are not known here.
 //
 // # Rules for numbers
 //

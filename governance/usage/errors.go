@@ -35,7 +35,17 @@ func (e *ProviderError) Error() string {
 // body is one complete error envelope of the protocol: half a body, HTML of
 // some proxy on the way and JSON of another shape are not, whatever the status.
 func ParseError(p Protocol, status int, body []byte) (*ProviderError, bool) {
+	return ParseNamedError(p, status, "", body)
+}
+
+// ParseNamedError is ParseError for a protocol that names the error in a header:
+// Bedrock's X-Amzn-Errortype. Without a name, there or in the body, a message is no
+// envelope: anything on the way may have written it.
+func ParseNamedError(p Protocol, status int, name string, body []byte) (*ProviderError, bool) {
 	e := &ProviderError{Status: status}
+	if p.framed() {
+		return e, e.parseException(name, body)
+	}
 	enveloped, typed, twice := false, p != AnthropicMessages, false
 	whole := members(body, func(name, value []byte) {
 		switch string(name) {
@@ -73,6 +83,27 @@ func (e *ProviderError) parse(raw []byte) bool {
 	return object && shaped
 }
 
+// parseException takes Bedrock's error body, and reports whether it is one.
+func (e *ProviderError) parseException(name string, body []byte) bool {
+	e.Type = errorName(name)
+	message, twice := false, false
+	whole := members(body, func(name, value []byte) {
+		switch string(name) {
+		case "message", "Message":
+			twice = twice || message
+			message = isString(value)
+		case "__type", "code":
+			if e.Type == "" {
+				e.Type = errorName(label(value, maxModel))
+			}
+		}
+	})
+	if e.Status == 0 {
+		e.Status = statusOf(e)
+	}
+	return whole && message && !twice && e.Type != ""
+}
+
 // statusOf finds the HTTP status that an error inside a stream stands for.
 func statusOf(e *ProviderError) int {
 	if n, err := strconv.Atoi(e.Code); err == nil && n >= 400 && n <= 599 {
@@ -101,6 +132,9 @@ func statusOf(e *ProviderError) int {
 		case "overloaded_error":
 			return 529
 		}
+		if status, ok := exceptions[strings.ToLower(name)]; ok {
+			return status
+		}
 	}
 	return 0
 }
@@ -111,6 +145,7 @@ func statusOf(e *ProviderError) int {
 //
 //	OpenAI     400 401 403 404 413 422 429
 //	Anthropic  400 401 403 404 413 422 429 529
+//	Bedrock    400 401 403 404 413 422 429
 //
 // Every other status proves nothing: the call may have run and failed late.
 //

@@ -17,7 +17,10 @@ func FuzzFromJSON(f *testing.F) {
 	} {
 		f.Add(uint8(1), []byte(s))
 		f.Add(uint8(3), []byte(s))
+		f.Add(uint8(4), []byte(s))
+		f.Add(uint8(5), []byte(s))
 	}
+	f.Add(uint8(5), []byte(`{"usage":{"inputTokens":9,"outputTokens":12,"totalTokens":41,"cacheWriteInputTokens":20,"cacheDetails":[{"ttl":"1h","inputTokens":20}]}}`))
 	f.Fuzz(func(t *testing.T, p uint8, body []byte) {
 		u, err := usage.FromJSON(usage.Protocol(p), body)
 		requireSane(t, u)
@@ -35,6 +38,9 @@ func FuzzFromJSON(f *testing.F) {
 func FuzzStream(f *testing.F) {
 	f.Add(uint8(1), []byte(openaiStream), uint8(3))
 	f.Add(uint8(3), []byte(anthropicStream), uint8(5))
+	f.Add(uint8(4), []byte(responsesStream), uint8(5))
+	f.Add(uint8(5), []byte(converseStream), uint8(5))
+	f.Add(uint8(6), []byte(invokeStream), uint8(5))
 	f.Add(uint8(1), []byte("\ufeffdata: {}\r\r\n\ndata:\n\n: x\n\ndata: [DONE]"), uint8(1))
 	f.Fuzz(func(t *testing.T, p uint8, text []byte, n uint8) {
 		one, many := read(usage.Protocol(p), string(text), 0), read(usage.Protocol(p), string(text), int(n))
@@ -55,5 +61,22 @@ func FuzzEventScanner(f *testing.F) {
 		again, raw := scan(string(text), int(max)+1, func(rest string) int { return min(int(n)+1, len(rest)) })
 		require.Equal(t, string(text), raw)
 		require.Equal(t, events, again)
+	})
+}
+
+func FuzzFrameScanner(f *testing.F) {
+	f.Add([]byte(converseStream), uint8(3), uint8(200))
+	f.Add([]byte(invokeStream+exception("x")), uint8(1), uint8(100))
+	f.Add([]byte(encode("", "")), uint8(1), uint8(100))
+	f.Fuzz(func(t *testing.T, text []byte, n, max uint8) {
+		want, bad := frames(string(text), int(max)+1, whole)
+		got, err := frames(string(text), int(max)+1, func(rest string) int { return min(int(n)+1, len(rest)) })
+		require.Equal(t, want, got)
+		require.Equal(t, bad, err)
+		size := 0
+		for _, c := range want {
+			size += len(c.kind) + len(c.name) + len(c.payload)
+		}
+		require.LessOrEqual(t, size, len(text), "nothing is made up")
 	})
 }

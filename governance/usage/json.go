@@ -25,7 +25,13 @@ func FromJSON(p Protocol, body []byte) (Usage, error) {
 	return u, nil
 }
 
-func (p Protocol) known() bool { return p >= OpenAIChat && p <= AnthropicMessages }
+func (p Protocol) known() bool { return p >= OpenAIChat && p <= BedrockInvoke }
+
+// framed reports whether streams come in AWS's event-stream encoding.
+func (p Protocol) framed() bool { return p == BedrockConverse || p == BedrockInvoke }
+
+// disjoint reports whether the classes of input are reported apart.
+func (p Protocol) disjoint() bool { return p == AnthropicMessages || p.framed() }
 
 // response is a body while it is read.
 type response struct {
@@ -35,6 +41,7 @@ type response struct {
 	openai      openaiReport
 	anthropic   anthropicReport
 	model, tier string
+	speed       string // Converse
 }
 
 func (b *response) member(name, value []byte) {
@@ -45,15 +52,24 @@ func (b *response) member(name, value []byte) {
 		}
 		b.doubtful = b.doubtful || b.given || !isObject(value)
 		b.given = true
-		if b.protocol == AnthropicMessages {
+		switch b.protocol {
+		case AnthropicMessages, BedrockInvoke:
 			b.anthropic = parseAnthropic(value)
-		} else {
+		case BedrockConverse:
+			b.anthropic = parseConverse(value)
+		case OpenAIResponses:
+			b.openai = parseResponses(value)
+		default:
 			b.openai = parseOpenAI(value)
 		}
 	case "model":
 		b.model = label(value, maxModel)
 	case "service_tier":
 		b.tier = label(value, maxLabel)
+	case "serviceTier":
+		b.tier = typed(value, "type")
+	case "performanceConfig":
+		b.speed = typed(value, "latency")
 	}
 }
 
@@ -61,7 +77,7 @@ func (b *response) usage() Usage {
 	u := Usage{}
 	switch {
 	case !b.given:
-	case b.protocol == AnthropicMessages:
+	case b.protocol.disjoint():
 		u = b.anthropic.resolve()
 	default:
 		u = b.openai.resolve(b.protocol)
@@ -72,6 +88,9 @@ func (b *response) usage() Usage {
 	u.Model = b.model
 	if u.ServiceTier == "" {
 		u.ServiceTier = b.tier
+	}
+	if u.Speed == "" {
+		u.Speed = b.speed
 	}
 	return u
 }

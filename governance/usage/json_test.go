@@ -232,6 +232,9 @@ func TestProvesNothingUsed(t *testing.T) {
 		usage.OpenAIChat:        {400, 401, 403, 404, 413, 422, 429},
 		usage.OpenAIEmbeddings:  {400, 401, 403, 404, 413, 422, 429},
 		usage.AnthropicMessages: {400, 401, 403, 404, 413, 422, 429, 529},
+		usage.OpenAIResponses:   {400, 401, 403, 404, 413, 422, 429},
+		usage.BedrockConverse:   {400, 401, 403, 404, 413, 422, 429},
+		usage.BedrockInvoke:     {400, 401, 403, 404, 413, 422, 429},
 		0:                       nil,
 	}
 	for p, statuses := range table {

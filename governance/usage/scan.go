@@ -258,7 +258,10 @@ func label(raw []byte, max int) string {
 	if !isString(raw) {
 		return ""
 	}
-	s := plain(raw)
+	return short(plain(raw), max)
+}
+
+func short(s []byte, max int) string {
 	if len(s) > max {
 		return ""
 	}

@@ -2,14 +2,17 @@ package usage
 
 import "bytes"
 
-// Stream reads the usage out of a stream of server-sent events as it passes.
-// Reports are folded, never summed: both protocols report cumulative numbers.
+// Stream reads the usage out of a stream as it passes: server-sent events, or the
+// frames of Bedrock. Reports are folded, never summed: all protocols report
+// cumulative numbers.
 //
 // It is an io.WriteCloser that never fails, so that it can stand behind an
 // io.TeeReader. A caller that scans the events itself gives them to Event.
 //
-// Memory is bounded by [DefaultMaxEvent]. A longer event cannot be read: the
-// usage stays unknown unless a final report follows it.
+// Memory is bounded by [DefaultMaxEvent], and by 8 MiB for OpenAI's responses,
+// whose last event repeats the whole answer. A longer event cannot be read: the
+// usage stays unknown unless a final report follows it. The same holds for
+// everything behind a frame that is none.
 //
 // Concurrency: none; one goroutine at a time.
 // Source: internal/docs/guarantees.md "Nothing is refunded by accident".
@@ -17,6 +20,9 @@ type Stream struct {
 	protocol Protocol
 	scan     EventScanner
 	emit     func(Event)
+	frames   FrameScanner
+	take     func(Frame)
+	chunk    []byte // Bedrock's invoke: the event that is being read
 
 	openai    openaiReport
 	anthropic anthropicReport
@@ -26,12 +32,19 @@ type Stream struct {
 	final     bool // the last usage object claims to be the final one
 	stale     bool // something unread came after the last usage object
 	delta     bool // Anthropic: message_delta with usage
+	told      bool // Responses: the last event reported what was used, failed or not
+	stopped   bool // Converse: messageStop
+	reported  bool // Converse: metadata
+	counted   bool // invoke: Bedrock's own count, in metrics
+	metrics   anthropicReport
 	done      bool
 	closing   bool // what comes now may be half an event
+	lost      bool // a frame that is none
 	dataSeen  bool
 	failure   *ProviderError
 	model     string
 	tier      string
+	speed     string
 }
 
 // NewStream returns a Stream for a protocol. An unknown protocol gives a stream
@@ -39,12 +52,24 @@ type Stream struct {
 func NewStream(p Protocol) *Stream {
 	s := &Stream{protocol: p}
 	s.emit = func(e Event) { s.Event(e) }
+	s.take = s.frame
+	if p == OpenAIResponses {
+		s.scan.MaxEvent = maxResponse
+	}
 	return s
 }
 
 // Write takes the next bytes, cut anywhere. It always takes all of them.
 func (s *Stream) Write(p []byte) (int, error) {
-	s.scan.Feed(p, s.emit)
+	if !s.protocol.framed() {
+		s.scan.Feed(p, s.emit)
+		return len(p), nil
+	}
+	s.frames.Feed(p, s.take)
+	if s.frames.Err() != nil && !s.lost && !s.done {
+		s.lost = true
+		s.unread()
+	}
 	return len(p), nil
 }
 
@@ -53,10 +78,12 @@ func (s *Stream) Write(p []byte) (int, error) {
 func (s *Stream) Close() error {
 	s.closing = true
 	s.scan.Close(s.emit)
+	s.dataSeen = s.dataSeen || !s.done && s.frames.Partial() // half a frame may be an answer
 	return nil
 }
 
-// Done reports whether the end mark was seen: [DONE] or message_stop.
+// Done reports whether the end was seen: [DONE], message_stop, the last event of a
+// response, or Bedrock's own report.
 func (s *Stream) Done() bool { return s.done }
 
 // DataSeen reports whether anything of an answer came: any event but errors,
@@ -68,18 +95,27 @@ func (s *Stream) DataSeen() bool { return s.dataSeen }
 func (s *Stream) Err() *ProviderError { return s.failure }
 
 // Result returns what was reported so far. It is Complete once the provider's
-// final usage was seen, and not after an error inside the stream.
+// final usage was seen, and not after an error inside the stream, unless it is
+// OpenAI's response.failed with a usage of its own.
 func (s *Stream) Result() Usage {
 	var u Usage
-	complete := s.given && !s.stale && s.failure == nil && (s.final || s.done)
-	switch {
-	case !s.given || !s.protocol.known():
-		return Usage{Model: s.model, ServiceTier: s.tier}
-	case s.protocol == AnthropicMessages:
+	complete := s.given && !s.stale && (s.failure == nil || s.told) && (s.final || s.done)
+	switch s.protocol {
+	case AnthropicMessages, BedrockInvoke:
 		u = s.anthropic.resolve()
 		complete = complete && s.started && s.final
+	case BedrockConverse:
+		u = s.anthropic.resolve()
+		complete = complete && s.done
 	default:
 		u = s.openai.resolve(s.protocol)
+	}
+	switch {
+	case s.counted && !complete:
+		u = s.metrics.resolve()
+		complete = !s.stale && s.failure == nil
+	case !s.given || !s.protocol.known():
+		return Usage{Model: s.model, ServiceTier: s.tier, Speed: s.speed}
 	}
 	if s.doubtful {
 		u.doubt(Unknown)
@@ -87,6 +123,9 @@ func (s *Stream) Result() Usage {
 	u.Complete, u.Model = complete, s.model
 	if u.ServiceTier == "" {
 		u.ServiceTier = s.tier
+	}
+	if u.Speed == "" {
+		u.Speed = s.speed
 	}
 	return u
 }
@@ -101,7 +140,9 @@ func (s *Stream) Event(e Event) (usageOnly bool) {
 	case !e.HasData || s.done:
 	case s.protocol == AnthropicMessages:
 		s.anthropicEvent(e)
-	case s.protocol.known():
+	case s.protocol == OpenAIResponses:
+		s.responsesEvent(e)
+	case s.protocol.known() && !s.protocol.framed():
 		return s.openaiEvent(e)
 	}
 	return false
@@ -117,7 +158,7 @@ func (s *Stream) unread() {
 }
 
 func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
-	if string(bytes.TrimSpace(e.Data)) == "[DONE]" {
+	if isDone(e.Data) {
 		s.done = true
 		return false
 	}
@@ -139,9 +180,7 @@ func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
 			s.tier = relabel(s.tier, value, maxLabel)
 		case "error":
 			if !isNull(value) {
-				failure = &ProviderError{}
-				failure.parse(value)
-				failure.Status = statusOf(failure)
+				failure = failureOf(value)
 			}
 		}
 	})
@@ -150,9 +189,7 @@ func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
 		return false
 	}
 	if failure == nil && string(e.Name) == "error" {
-		failure = &ProviderError{}
-		failure.parse(e.Data)
-		failure.Status = statusOf(failure)
+		failure = failureOf(e.Data)
 	}
 	if failure != nil {
 		s.fail(failure)
@@ -167,6 +204,17 @@ func (s *Stream) openaiEvent(e Event) (usageOnly bool) {
 	s.openai.fold(&report)
 	s.given, s.stale, s.final = true, false, noChoices && failure == nil
 	return s.final && isObject(usage)
+}
+
+// isDone recognises OpenAI's end mark.
+func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
+
+// failureOf reads an error inside a stream.
+func failureOf(raw []byte) *ProviderError {
+	e := &ProviderError{}
+	e.parse(raw)
+	e.Status = statusOf(e)
+	return e
 }
 
 func (s *Stream) fail(e *ProviderError) {
@@ -200,7 +248,7 @@ func (s *Stream) anthropicEvent(e Event) {
 			})
 		}
 	})
-	if string(bytes.TrimSpace(e.Data)) == "[DONE]" {
+	if isDone(e.Data) {
 		return // some servers end every stream with OpenAI's mark
 	}
 	if !whole {
@@ -211,10 +259,7 @@ func (s *Stream) anthropicEvent(e Event) {
 	case "ping":
 		return
 	case "error":
-		f := &ProviderError{}
-		f.parse(failure)
-		f.Status = statusOf(f)
-		s.fail(f)
+		s.fail(failureOf(failure))
 		return
 	case "message_stop":
 		s.done = true

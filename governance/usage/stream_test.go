@@ -207,11 +207,18 @@ func TestStreamErrors(t *testing.T) {
 // A stream gives the same result wherever the network cuts it.
 func TestStreamIsIndependentOfChunks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.SampledFrom([]usage.Protocol{usage.OpenAIChat, usage.AnthropicMessages}).Draw(t, "protocol")
-		text := map[usage.Protocol]string{usage.OpenAIChat: openaiStream, usage.AnthropicMessages: anthropicStream}[p]
-		text = strings.ReplaceAll(text, "\n", rapid.SampledFrom([]string{"\n", "\r\n", "\r"}).Draw(t, "line end"))
-		if rapid.Bool().Draw(t, "bom") {
-			text = "\ufeff" + text
+		p := rapid.SampledFrom([]usage.Protocol{
+			usage.OpenAIChat, usage.AnthropicMessages, usage.OpenAIResponses, usage.BedrockConverse, usage.BedrockInvoke,
+		}).Draw(t, "protocol")
+		text := map[usage.Protocol]string{
+			usage.OpenAIChat: openaiStream, usage.AnthropicMessages: anthropicStream, usage.OpenAIResponses: responsesStream,
+			usage.BedrockConverse: converseStream, usage.BedrockInvoke: invokeStream,
+		}[p]
+		if p < usage.BedrockConverse {
+			text = strings.ReplaceAll(text, "\n", rapid.SampledFrom([]string{"\n", "\r\n", "\r"}).Draw(t, "line end"))
+			if rapid.Bool().Draw(t, "bom") {
+				text = "\ufeff" + text
+			}
 		}
 		text = text[:rapid.IntRange(0, len(text)).Draw(t, "cut")]
 		whole := read(p, text, 0)

@@ -84,7 +84,7 @@ type Usage struct {
 
 	Model       string // as reported
 	ServiceTier string // as reported: "default", "priority", "flex", "batch", ...
-	Speed       string // as reported by Anthropic: "standard", "fast"
+	Speed       string // as reported by Anthropic ("standard", "fast") or Bedrock ("standard", "optimized")
 	Geo         string // as reported by Anthropic (inference_geo)
 
 	// Complete says that the provider's final report was seen: a whole JSON
@@ -129,6 +129,13 @@ const (
 	OpenAIEmbeddings
 	// AnthropicMessages is Anthropic's messages.
 	AnthropicMessages
+	// OpenAIResponses is OpenAI's responses.
+	OpenAIResponses
+	// BedrockConverse is the one format that Amazon Bedrock has for all its models.
+	BedrockConverse
+	// BedrockInvoke is Amazon Bedrock's invoke: the model's own format, read where it
+	// is Anthropic's, with Bedrock's own count beside it.
+	BedrockInvoke
 )
 
 // String returns the name in lower case, such as "openai-chat".
@@ -140,6 +147,12 @@ func (p Protocol) String() string {
 		return "openai-embeddings"
 	case AnthropicMessages:
 		return "anthropic-messages"
+	case OpenAIResponses:
+		return "openai-responses"
+	case BedrockConverse:
+		return "bedrock-converse"
+	case BedrockInvoke:
+		return "bedrock-invoke"
 	default:
 		return "unknown protocol"
 	}
