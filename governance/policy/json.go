@@ -113,23 +113,30 @@ func (p *parser) member(n *node, depth int) error {
 			return refuse(n.path, "must be JSON")
 		}
 		n.names = append(n.names, name)
-		path = join(n.path, shown(name))
+		path = Member(n.path, name)
 	}
 	v, err := p.value(path, depth+1)
 	n.list = append(n.list, v)
 	return err
 }
 
-// shown is a member's name as part of a path. It is the caller's text: bounded and
-// printable, or not shown.
-func shown(name string) string {
+// Member is the place of an object's member below path, as [Error] names it: path.name, and
+// path["name"] where the name is not made of letters and digits alone. A name is the
+// author's text: one that is too long or cannot be printed is shown as a question mark.
+// It is for decoders of other formats.
+func Member(path, name string) string {
+	plain := name != ""
+	for i := range len(name) {
+		c := name[i]
+		plain = plain && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9')
+	}
 	switch {
 	case name == "" || len(name) > MaxModelBytes || !printable(name):
-		return "?"
-	case validName("", name) != nil: // a model such as "meta/llama"
-		return fmt.Sprintf("[%q]", name)
+		return join(path, "?")
+	case !plain:
+		return join(path, fmt.Sprintf("[%q]", name))
 	}
-	return name
+	return join(path, name)
 }
 
 // object reads an object's members by exact name.

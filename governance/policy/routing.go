@@ -42,7 +42,7 @@ func (t *RoutingTier) validate() error {
 	}
 	for _, from := range slices.Sorted(maps.Keys(t.Substitutions)) {
 		to := t.Substitutions[from]
-		path := entry("substitutions", from)
+		path := Member("substitutions", from)
 		if err := validModel(path, from); err != nil {
 			return err
 		}
@@ -57,15 +57,6 @@ func (t *RoutingTier) validate() error {
 		}
 	}
 	return nil
-}
-
-// entry is the place of a map's entry. A key is the caller's text: bounded and
-// printable, or not shown.
-func entry(path, key string) string {
-	if key == "" || len(key) > MaxModelBytes || !printable(key) {
-		return path
-	}
-	return fmt.Sprintf("%s[%q]", path, key)
 }
 
 // validCircle refuses tiers that lead back to the model that was asked for.

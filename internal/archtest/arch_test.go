@@ -35,7 +35,7 @@ var cores = []string{
 // extra names the one library beyond the standard one that a core may use.
 var extra = map[string][]string{
 	"governance/pricing":           {"github.com/shopspring/decimal"},
-	"governance/policy/policyyaml": {"github.com/goccy/go-yaml", "gopkg.in/yaml.v3", "go.yaml.in/yaml/v4"},
+	"governance/policy/policyyaml": {"go.yaml.in/yaml/v3"},
 }
 
 const (
