@@ -130,13 +130,15 @@ func (c CreateKey) Apply(team Team, now time.Time) (Key, Secret, error) {
 	if key.expired(now) {
 		return Key{}, Secret{}, refuse("expires_at", "must be in the future")
 	}
-	secret := Secret{KeyID: key.ID, CreatedAt: now}
+	return key, Secret{Hash: c.secretHash(), KeyID: key.ID, CreatedAt: now}, nil
+}
+
+// secretHash is the hash of the first token.
+func (c CreateKey) secretHash() Hash {
 	if c.Hash != nil {
-		secret.Hash = *c.Hash
-	} else {
-		secret.Hash = c.Token.Hash()
+		return *c.Hash
 	}
-	return key, secret, nil
+	return c.Token.Hash()
 }
 
 // UpdateKey changes single fields of a key that is still at IfRevision.

@@ -9,7 +9,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance/amount"
 )
 
-// The rows of the three tables as SQL stores keep them. Instants are microseconds
+// The rows of the tables as SQL stores keep them. Instants are microseconds
 // since 1970, lists JSON arrays, metadata a JSON object, NULL is unlimited,
 // everything or none. The order of the columns, of Targets and of Columns is:
 const (
@@ -18,6 +18,7 @@ const (
 	KeyColumns = `id, team_id, owner, name, requests_per_minute, tokens_per_minute, tokens_per_day, concurrency, cost_per_day_microusd, cost_per_month_microusd, ` +
 		`allowed_models, allowed_regions, metadata, default_max_tokens, revision, created_us, updated_us, expires_us, revoked_us`
 	SecretColumns     = `hash, key_id, rotation_id, grace_us, created_us, retires_us`
+	DeclaredColumns   = `kind, id, fingerprint, created_us`
 	DefinitionColumns = `position, key_revision, team_revision, revoked_us, expires_us, deleted_us`
 )
 
@@ -118,6 +119,28 @@ func (r *SecretRow) Secret() (Secret, error) {
 // Columns are the values of SecretColumns.
 func (s Secret) Columns() []any {
 	return []any{s.Hash[:], s.KeyID, s.RotationID, s.Grace.Microseconds(), s.CreatedAt.UnixMicro(), micros(s.RetiresAt)}
+}
+
+// DeclaredRow scans DeclaredColumns. The zero value is ready.
+type DeclaredRow struct {
+	declared    Declared
+	fingerprint string
+	created     int64
+}
+
+// Targets are where to scan the columns to.
+func (r *DeclaredRow) Targets() []any {
+	return []any{(*string)(&r.declared.Kind), &r.declared.ID, &r.fingerprint, &r.created}
+}
+
+// Declared is what was scanned.
+func (r *DeclaredRow) Declared() Declared {
+	return Declared{Name: r.declared.Name, Fingerprint: Fingerprint(r.fingerprint), CreatedAt: instant(r.created)}
+}
+
+// Columns are the values of DeclaredColumns.
+func (d Declared) Columns() []any {
+	return []any{string(d.Kind), d.ID, string(d.Fingerprint), d.CreatedAt.UnixMicro()}
 }
 
 // DefinitionRow scans DefinitionColumns. The zero value is ready and may be

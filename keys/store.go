@@ -25,6 +25,12 @@ type Store interface {
 
 // Admin is the administrator's side of a store.
 type Admin interface {
+	// Bootstrap brings in what a configuration declares, in one transaction. What was
+	// declared before with the same content must be left as it is, edited, revoked or
+	// deleted. Two that run at once must both succeed when they declare the same.
+	// Errors: *ConflictError (several joined).
+	Bootstrap(ctx context.Context, b Bootstrap) (Bootstrapped, error)
+
 	// CreateTeam must refuse an id that any team ever had. Errors: ErrExists.
 	CreateTeam(ctx context.Context, c CreateTeam) (Team, error)
 	// UpdateTeam errors: ErrNotFound, ErrRevoked (deleted), ErrStale.

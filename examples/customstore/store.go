@@ -34,15 +34,16 @@ var (
 
 // The buckets of the file.
 var (
-	teams   = []byte("teams")   // id -> JSON
-	people  = []byte("keys")    // id -> JSON
-	secrets = []byte("secrets") // hash -> JSON
-	windows = []byte("windows") // constraint -> JSON
-	cells   = []byte("cells")   // constraint, window start -> cell
-	permits = []byte("permits") // id -> JSON
-	batches = []byte("batches") // id -> ids of its permits
-	entries = []byte("entries") // constraint, window start, number -> batch
-	notes   = []byte("notes")   // number -> JSON
+	teams    = []byte("teams")    // id -> JSON
+	people   = []byte("keys")     // id -> JSON
+	secrets  = []byte("secrets")  // hash -> JSON
+	declared = []byte("declared") // kind and id -> JSON
+	windows  = []byte("windows")  // constraint -> JSON
+	cells    = []byte("cells")    // constraint, window start -> cell
+	permits  = []byte("permits")  // id -> JSON
+	batches  = []byte("batches")  // id -> ids of its permits
+	entries  = []byte("entries")  // constraint, window start, number -> batch
+	notes    = []byte("notes")    // number -> JSON
 )
 
 // Open makes the buckets in a file that the caller opened and owns.
@@ -52,7 +53,7 @@ func Open(file *bbolt.DB, o *Options) (*DB, error) {
 		f.now = o.Now
 	}
 	err := file.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{teams, people, secrets, windows, cells, permits, batches, entries, notes} {
+		for _, name := range [][]byte{teams, people, secrets, declared, windows, cells, permits, batches, entries, notes} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}

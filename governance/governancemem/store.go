@@ -47,7 +47,7 @@ func New(o *Options) (*DB, error) {
 	}
 	d := &data{
 		now: options.Now, format: options.Format,
-		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{},
+		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{}, declared: map[keys.Name]keys.Declared{},
 		windows: map[governance.ConstraintID]quota.Window{}, labels: map[governance.ConstraintID]governance.Label{}, cells: map[governance.AccountKey]governance.Cell{},
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
 		batches: map[governance.BatchID]struct{}{},
@@ -66,9 +66,10 @@ type data struct {
 	now    func() time.Time
 	format keys.Format
 
-	teams   map[string]keys.Team
-	keys    map[string]keys.Key
-	secrets map[keys.Hash]keys.Secret
+	teams    map[string]keys.Team
+	keys     map[string]keys.Key
+	secrets  map[keys.Hash]keys.Secret
+	declared map[keys.Name]keys.Declared
 
 	windows map[governance.ConstraintID]quota.Window
 	labels  map[governance.ConstraintID]governance.Label

@@ -44,9 +44,15 @@ func TestSuite(t *testing.T) { governancetest.Run(t, harness()) }
 
 func BenchmarkSuite(b *testing.B) { governancetest.Bench(b, harness()) }
 
+// allOfKeys is what the keys of a database can do.
+type allOfKeys interface {
+	keys.Store
+	keys.Importer
+}
+
 // keyStore is the keys of a database with its clock.
 type keyStore struct {
-	keys.Store
+	allOfKeys
 	us *atomic.Int64
 }
 
@@ -56,7 +62,7 @@ func TestKeys(t *testing.T) {
 		return &keyStore{o.Keys, o.us}
 	}
 	keystest.Run(t, keystest.Harness{
-		Features: keystest.Features{Clock: true, Formats: true},
+		Features: keystest.Features{Clock: true, Formats: true, Rows: true},
 		New:      func(t testing.TB) keys.Store { return newWith(t, keys.Format{}) },
 		NewWith:  newWith,
 		Advance:  func(_ testing.TB, s keys.Store, d time.Duration) { s.(*keyStore).us.Add(d.Microseconds()) },

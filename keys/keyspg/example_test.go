@@ -64,4 +64,6 @@ func ExampleStore_Migrations() {
 	// Output:
 	// keyspg/001_keys.down.sql
 	// keyspg/001_keys.up.sql
+	// keyspg/002_declarations.down.sql
+	// keyspg/002_declarations.up.sql
 }

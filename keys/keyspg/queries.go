@@ -50,6 +50,21 @@ var (
 	retireSecrets = `update {{schema}}.key_secrets set retires_us = $2::bigint where key_id = $1::text and (retires_us is null or retires_us > $2::bigint)`
 	insertSecret  = `insert into {{schema}}.key_secrets (` + keys.SecretColumns + `) values (` + params(keys.SecretColumns) + `)`
 
+	// Locks nothing but the turn of bootstraps, imports and migrations, until the end.
+	takeTurn = `select pg_advisory_xact_lock($1::bigint)`
+	// Locks the teams' rows against edits and deletion, as for a create.
+	keepTeams      = `select ` + teamColumns + ` from {{schema}}.teams t where t.id = any($1::text[]) order by t.id for share`
+	selectKeysByID = `select ` + keyColumns + ` from {{schema}}.keys k where k.id = any($1::text[])`
+	selectSecrets  = `select ` + secretColumns + ` from {{schema}}.key_secrets s where s.hash = any($1::bytea[])
+	union select ` + secretColumns + ` from {{schema}}.key_secrets s where s.key_id = any($2::text[])`
+	selectDeclared = `select ` + aliased("d", keys.DeclaredColumns) + ` from {{schema}}.key_declarations d
+	where (d.kind, d.id) in (select * from unnest($1::text[], $2::text[]))`
+	// Many rows at once: an array per column.
+	insertTeams    = manyRows("teams", keys.TeamColumns)
+	insertKeys     = manyRows("keys", keys.KeyColumns)
+	insertSecrets  = manyRows("key_secrets", keys.SecretColumns)
+	insertDeclared = manyRows("key_declarations", keys.DeclaredColumns)
+
 	// Each id is one walk down two indexes, whatever the planner knew of the tables when
 	// it made a plan to keep.
 	selectDefinitions = `select w.n - 1, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
@@ -61,6 +76,7 @@ var (
 // columnTypes are the types of the columns that are not bigint.
 var columnTypes = map[string]string{
 	"id": "text", "team_id": "text", "owner": "text", "name": "text", "guardrail": "text", "key_id": "text", "rotation_id": "text", "hash": "bytea",
+	"kind": "text", "fingerprint": "text",
 	"allowed_models": "text::jsonb", "allowed_regions": "text::jsonb", "metadata": "text::jsonb",
 }
 
@@ -91,12 +107,33 @@ func params(columns string) string {
 	return strings.Join(out, ", ")
 }
 
+// manyRows inserts as many rows as its arrays are long.
+func manyRows(table, columns string) string {
+	var values, types, names []string
+	for i, column := range strings.Split(columns, ", ") {
+		kind, cast, _ := strings.Cut(columnTypes[column], "::")
+		if kind == "" {
+			kind = "bigint"
+		}
+		name := fmt.Sprintf("v%d", i+1)
+		names, types = append(names, name), append(types, fmt.Sprintf("$%d::%s[]", i+1, kind))
+		if cast != "" {
+			name += "::" + cast
+		}
+		values = append(values, name)
+	}
+	return `insert into {{schema}}.` + table + ` (` + columns + `) select ` + strings.Join(values, ", ") +
+		` from unnest(` + strings.Join(types, ", ") + `) as v (` + strings.Join(names, ", ") + `)`
+}
+
 type queries struct {
 	selectTeam, selectTeams, lockTeam, keepTeam, insertTeam, updateTeam string
 	selectKey, lockKey, selectKeyAndTeam, insertKey, updateKey          string
 	selectKeys, selectKeysOfTeam, selectKeysOfOwner                     string
 	selectKeysOfTeamAndOwner                                            string
 	selectByHash, selectRotation, retireSecrets, insertSecret           string
+	keepTeams, selectKeysByID, selectSecrets, selectDeclared            string
+	insertTeams, insertKeys, insertSecrets, insertDeclared              string
 }
 
 func splice(schema pgtx.Schema) queries {
@@ -106,5 +143,7 @@ func splice(schema pgtx.Schema) queries {
 		s(selectKey), s(lockKey), s(selectKeyAndTeam), s(insertKey), s(updateKey),
 		s(selectKeys), s(selectKeysOfTeam), s(selectKeysOfOwner), s(selectKeysOfTeamAndOwner),
 		s(selectByHash), s(selectRotation), s(retireSecrets), s(insertSecret),
+		s(keepTeams), s(selectKeysByID), s(selectSecrets), s(selectDeclared),
+		s(insertTeams), s(insertKeys), s(insertSecrets), s(insertDeclared),
 	}
 }

@@ -166,7 +166,7 @@ func TestAttach(t *testing.T) {
 	require.NoError(t, s.Migrate(ctx))
 	require.NoError(t, s.Migrate(ctx), "migrating again changes nothing")
 	require.NoError(t, s.Check(ctx))
-	_, err = db.Pool.Exec(ctx, fmt.Sprintf(`insert into %s.tallystick_migrations (package, version, name, checksum) values ('keyspg', 2, 'later', 'x');
+	_, err = db.Pool.Exec(ctx, fmt.Sprintf(`insert into %s.tallystick_migrations (package, version, name, checksum) values ('keyspg', 3, 'later', 'x');
 		alter table %[1]s.keys add column later text`, db.Schema))
 	require.NoError(t, err)
 	require.NoError(t, s.Check(ctx), "a newer schema passes")

@@ -58,7 +58,7 @@ func harness(adjust func(*pgxpool.Config)) keystest.Harness {
 		return p.open(t, place{pgtest.New(t), new(atomic.Int64)}, format)
 	}
 	return keystest.Harness{
-		Features: keystest.Features{Handles: true, Clock: true, Formats: true},
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true},
 		New:      func(t testing.TB) keys.Store { return fresh(t, keys.Format{}) },
 		NewWith:  fresh,
 		Reopen:   func(t testing.TB, s keys.Store) keys.Store { return p.open(t, p.where(s), keys.Format{}) },

@@ -148,15 +148,7 @@ func (s *Store) Keys(ctx context.Context, l keys.ListKeys) (keys.KeyPage, error)
 	}
 	var list []keys.Key
 	err = s.read(ctx, func(tx *sqlitetx.Tx) error {
-		return each(tx, query, args, func(rows *sqlitetx.Rows) error {
-			var row keys.KeyRow
-			if err := rows.Scan(row.Targets()...); err != nil {
-				return err
-			}
-			key, err := row.Key()
-			list = append(list, key)
-			return err
-		})
+		return each(tx, query, args, collect(scanKey, &list))
 	})
 	if err != nil {
 		return keys.KeyPage{}, err
@@ -165,11 +157,7 @@ func (s *Store) Keys(ctx context.Context, l keys.ListKeys) (keys.KeyPage, error)
 }
 
 func readKey(tx *sqlitetx.Tx, id string) (keys.Key, error) {
-	var row keys.KeyRow
-	if err := tx.QueryRow(selectKey, id).Scan(row.Targets()...); err != nil {
-		return keys.Key{}, found(err, keys.ErrNotFound)
-	}
-	return row.Key()
+	return scanKey(tx.QueryRow(selectKey, id))
 }
 
 func readRotation(tx *sqlitetx.Tx, keyID, rotationID string) (*keys.Secret, error) {

@@ -35,6 +35,13 @@ var (
 	retireSecrets  = `UPDATE tallystick_key_secrets SET retires_us = ?2 WHERE key_id = ?1 AND (retires_us IS NULL OR retires_us > ?2)`
 	insertSecret   = `INSERT INTO tallystick_key_secrets (` + keys.SecretColumns + `) VALUES (` + marks(keys.SecretColumns) + `)`
 
+	selectSecret         = `SELECT ` + secretColumns + ` FROM tallystick_key_secrets s WHERE s.hash = ?`
+	selectSecretsOf      = `SELECT ` + secretColumns + ` FROM tallystick_key_secrets s WHERE s.key_id = ?`
+	selectSecretsBetween = `SELECT ` + secretColumns + ` FROM tallystick_key_secrets s WHERE s.key_id > ? AND s.key_id <= ? ORDER BY s.key_id, s.rotation_id`
+	selectDeclared       = `SELECT ` + keys.DeclaredColumns + ` FROM tallystick_key_declarations WHERE kind = ? AND id = ?`
+	selectDeclaredAfter  = `SELECT ` + keys.DeclaredColumns + ` FROM tallystick_key_declarations WHERE (kind, id) > (?, ?) ORDER BY kind, id LIMIT ?`
+	insertDeclared       = `INSERT INTO tallystick_key_declarations (` + keys.DeclaredColumns + `) VALUES (` + marks(keys.DeclaredColumns) + `)`
+
 	// The ids come as one JSON array, so that one prepared statement serves any number.
 	selectDefinitions = `SELECT wanted.key, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
 	FROM json_each(?) wanted JOIN tallystick_keys k ON k.id = wanted.value JOIN tallystick_teams t ON t.id = k.team_id`

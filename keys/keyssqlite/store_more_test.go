@@ -140,7 +140,7 @@ func TestAttach(t *testing.T) {
 	require.NoError(t, s.Migrate(ctx), "migrating again changes nothing")
 	require.NoError(t, s.Check(ctx))
 	for _, sql := range []string{
-		"insert into tallystick_migrations (package, version, name, checksum) values ('keyssqlite', 2, 'later', 'x')",
+		"insert into tallystick_migrations (package, version, name, checksum) values ('keyssqlite', 3, 'later', 'x')",
 		"alter table tallystick_keys add column later text",
 	} {
 		_, err := db.ExecContext(ctx, sql)

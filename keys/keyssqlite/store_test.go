@@ -58,7 +58,7 @@ func harness() keystest.Harness {
 		return f.paths[s]
 	}
 	return keystest.Harness{
-		Features: keystest.Features{Handles: true, Clock: true, Formats: true},
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true},
 		New:      func(t testing.TB) keys.Store { return fresh(t, keys.Format{}) },
 		NewWith:  fresh,
 		Reopen:   func(t testing.TB, s keys.Store) keys.Store { return f.open(t, path(s), keys.Format{}) },

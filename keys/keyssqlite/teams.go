@@ -77,15 +77,7 @@ func (s *Store) Teams(ctx context.Context, l keys.ListTeams) (keys.TeamPage, err
 	}
 	var teams []keys.Team
 	err = s.read(ctx, func(tx *sqlitetx.Tx) error {
-		return each(tx, selectTeams, []any{l.After, l.Limit + 1}, func(rows *sqlitetx.Rows) error {
-			var row keys.TeamRow
-			if err := rows.Scan(row.Targets()...); err != nil {
-				return err
-			}
-			team, err := row.Team()
-			teams = append(teams, team)
-			return err
-		})
+		return each(tx, selectTeams, []any{l.After, l.Limit + 1}, collect(scanTeam, &teams))
 	})
 	if err != nil {
 		return keys.TeamPage{}, err
@@ -94,9 +86,5 @@ func (s *Store) Teams(ctx context.Context, l keys.ListTeams) (keys.TeamPage, err
 }
 
 func readTeam(tx *sqlitetx.Tx, id string) (keys.Team, error) {
-	var row keys.TeamRow
-	if err := tx.QueryRow(selectTeam, id).Scan(row.Targets()...); err != nil {
-		return keys.Team{}, found(err, keys.ErrNotFound)
-	}
-	return row.Team()
+	return scanTeam(tx.QueryRow(selectTeam, id))
 }

@@ -21,6 +21,7 @@ type Features struct {
 	Handles bool // two handles see the same data, and it survives a restart: needs Reopen
 	Clock   bool // tests can move the store's clock: needs Advance
 	Formats bool // other token formats can be accepted: needs NewWith
+	Rows    bool // the store is a keys.Importer; where it is a keys.Exporter as well, that too
 }
 
 // Harness makes stores of one adapter for the suite.
@@ -58,7 +59,8 @@ func Run(t *testing.T, h Harness) {
 	}
 	seen := make(map[string]bool)
 	for _, group := range [][]suiteCase{
-		teamCases, createKeyCases, editKeyCases, revokeCases, rotateCases, resolveCases, listCases, raceCases, storeCases,
+		teamCases, createKeyCases, editKeyCases, revokeCases, rotateCases, resolveCases, listCases,
+		bootstrapCases, importCases, raceCases, storeCases,
 	} {
 		for _, c := range group {
 			if seen[c.name] {
@@ -76,7 +78,7 @@ func Run(t *testing.T, h Harness) {
 }
 
 func (f Features) cover(needs Features) bool {
-	return (f.Handles || !needs.Handles) && (f.Clock || !needs.Clock) && (f.Formats || !needs.Formats)
+	return (f.Handles || !needs.Handles) && (f.Clock || !needs.Clock) && (f.Formats || !needs.Formats) && (f.Rows || !needs.Rows)
 }
 
 // kit is what a case works with.

@@ -25,12 +25,15 @@ type memory struct {
 	keys    map[string]keys.Key
 	secrets map[keys.Hash]keys.Secret
 	unknown map[string]bool // a mistake's memory
+
+	declared map[keys.Name]keys.Declared
 }
 
 func newMemory(mistake string, format keys.Format) *memory {
 	return &memory{
 		mu: new(sync.Mutex), mistake: mistake, format: format, ahead: new(time.Duration),
 		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{}, unknown: map[string]bool{},
+		declared: map[keys.Name]keys.Declared{},
 	}
 }
 
@@ -373,7 +376,7 @@ func (m *memory) authenticate(hash keys.Hash, now time.Time) (keys.Principal, er
 func harness(mistake string) keystest.Harness {
 	with := func(_ testing.TB, f keys.Format) keys.Store { return newMemory(mistake, f) }
 	return keystest.Harness{
-		Features: keystest.Features{Handles: true, Clock: true, Formats: true},
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true},
 		New:      func(t testing.TB) keys.Store { return with(t, keys.Format{}) },
 		NewWith:  with,
 		Reopen: func(_ testing.TB, s keys.Store) keys.Store {

@@ -23,6 +23,8 @@ func (k *kit) everyCall(ctx context.Context, p keys.Principal, token keys.Token)
 	out := make(map[string]error)
 	note := func(name string, err error) { out[name] = err }
 	var err error
+	_, err = k.s.Bootstrap(ctx, keys.Bootstrap{Declarations: []keys.Declaration{{Team: &keys.CreateTeam{ID: "declared"}}}})
+	note("Bootstrap", err)
 	_, err = k.s.CreateTeam(ctx, keys.CreateTeam{ID: "new"})
 	note("CreateTeam", err)
 	_, err = k.s.UpdateTeam(ctx, keys.UpdateTeam{ID: "red", IfRevision: p.Team.Revision, Name: keys.Set("x")})

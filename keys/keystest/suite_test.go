@@ -29,6 +29,8 @@ var mistakes = []string{
 	"listings drop the revoked", "ids are ordered without case", "a full last page points on", "space around a token is trimmed",
 	"a hash authenticates", "unknown says why", "unknown is remembered", "a reload goes by the key", "a deleted team's keys work",
 	"expiry by the caller's clock", "expiry is not looked at", "revocations live in memory",
+	"a declaration overwrites", "a declaration brings back", "a conflict starts", "a conflict does its half", "declarations are forgotten", "a declared id is shared",
+	"an import leaves the revoked out", "an import begins anew", "an import overwrites", "an import stops half-way", "a grace is not imported",
 }
 
 // TestTheSuiteFindsMistakes runs the suite, in a process of its own, on a store with

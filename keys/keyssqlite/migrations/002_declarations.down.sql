@@ -1,0 +1,1 @@
+DROP TABLE tallystick_key_declarations;
