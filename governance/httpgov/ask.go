@@ -2,6 +2,8 @@ package httpgov
 
 import (
 	"errors"
+	"net/http"
+	"strings"
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/usage"
@@ -16,6 +18,10 @@ type ask struct {
 	stream        bool
 	streamOptions span // zero: absent
 	usageAsked    bool // the client itself wants the usage chunk
+
+	inference span // Converse\'s inferenceConfig, zero: absent
+	guardrail span // Converse\'s guardrailConfig, zero: absent
+	native    bool // invoke: the body is Anthropic\'s
 
 	output      int64 // requested maximum of generated tokens; -1: none named
 	prediction  int64 // text that may be charged as output beside it
@@ -36,25 +42,43 @@ type ask struct {
 // spell says how a member of the body is read.
 type spell func(a *ask, name string, v span) error
 
-// parseAsk reads a body. Everything that is not understood is noted: it costs
-// the tight bound, or under a budget the request.
+// words are the members of a body that are known.
+type words struct {
+	fields map[string]spell
+	folded map[string]bool // their names without upper and lower case
+}
+
+func vocabulary(fields map[string]spell) words {
+	w := words{fields, map[string]bool{}}
+	for name := range fields {
+		w.folded[folded(name)] = true
+	}
+	return w
+}
+
+// vocabularies are the words of each protocol.
+var vocabularies = map[usage.Protocol]words{
+	usage.OpenAIChat: chatFields, usage.OpenAIEmbeddings: embeddingFields, usage.OpenAIResponses: responsesFields,
+	usage.AnthropicMessages: messagesFields, usage.BedrockConverse: converseFields, usage.BedrockInvoke: invokeFields,
+}
+
+// parseAsk reads a request: its body, and for Bedrock its path and header. Everything
+// that is not understood is noted: it costs the tight bound, or under a budget the
+// request.
 //
 // Errors: *RequestError.
-func parseAsk(p usage.Protocol, body []byte) (*ask, error) {
+func parseAsk(p usage.Protocol, r *http.Request, body []byte) (*ask, error) {
 	doc, root, err := parse(body)
 	if err != nil {
 		return nil, bad("", "the body "+err.Error())
 	}
 	a := &ask{doc: doc, root: root, output: -1, n: 1, nulls: map[string]span{}}
-	fields := chatFields
-	switch p {
-	case usage.OpenAIEmbeddings:
-		fields = embeddingFields
-	case usage.AnthropicMessages:
-		fields = messagesFields
+	if err := a.readPath(p, r); err != nil {
+		return nil, err
 	}
+	spoken := vocabularies[p]
 	err = doc.members(root, func(name string, v span) error {
-		read, known := fields[name]
+		read, known := spoken.fields[name]
 		switch {
 		case known && doc.isNull(v) && name != "model":
 			a.nulls[name] = v
@@ -62,8 +86,8 @@ func parseAsk(p usage.Protocol, body []byte) (*ask, error) {
 		case known:
 			return within(name, read(a, name, v))
 		}
-		if _, disguised := fields[folded(name)]; disguised {
-			return bad("", "a member of the body is known by a name in other letters; use lower case")
+		if spoken.folded[folded(name)] {
+			return bad("", "a member of the body is known by a name in other letters; use upper and lower case as documented")
 		}
 		a.unpriced = append(a.unpriced, name)
 		return nil
@@ -78,6 +102,25 @@ func parseAsk(p usage.Protocol, body []byte) (*ask, error) {
 		return nil, bad("model", "is missing")
 	}
 	return a, nil
+}
+
+// readPath takes what Bedrock has in the path and header, and others in the body.
+func (a *ask) readPath(p usage.Protocol, r *http.Request) error {
+	if p != usage.BedrockConverse && p != usage.BedrockInvoke {
+		return nil
+	}
+	model, action, ok := ModelPath(r.URL)
+	switch {
+	case !ok:
+		return bad("", "the path does not name a model and what to do with it")
+	case len(model) > governance.MaxNameBytes:
+		return bad("model", "is too long")
+	}
+	a.model, a.stream = model, strings.HasSuffix(action, "-stream")
+	if p == usage.BedrockInvoke {
+		return a.readHeader(r.Header)
+	}
+	return nil
 }
 
 // within names the member in which something is wrong.

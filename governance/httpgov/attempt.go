@@ -1,6 +1,7 @@
 package httpgov
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -170,9 +171,12 @@ func (a *attempt) send() (*http.Response, error) {
 	for try := 1; ; try++ {
 		d := &dispatch{&evidence{}, &sealedBody{data: a.plan.body}}
 		out := outgoing(d.evidence.trace(a.ctx), a.client, d.body, int64(len(a.plan.body)))
+		a.plan.header(out.Header)
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.plan.body)), nil }
 		if err := a.t.credentials(out); err != nil {
 			return nil, err
 		}
+		out.GetBody = nil // net/http must not send it twice
 		a.sent.Store(d)
 		select {
 		case <-a.gone:

@@ -49,11 +49,11 @@ func (t *Transport) bound(p *plan, output int64) error {
 		cost = governance.MaxCost
 	case err == nil:
 	case budget || !errors.Is(err, pricing.ErrNoPrice) && !errors.Is(err, pricing.ErrUnbounded):
-		return boundError(err)
+		return p.boundError(err)
 	default:
 		// Only the price is missing, and nobody's budget depends on it.
 		if tokens, err = p.tokensOnly(s); err != nil {
-			return boundError(err)
+			return p.boundError(err)
 		}
 		cost = governance.MaxCost
 	}
@@ -66,7 +66,7 @@ func (t *Transport) bound(p *plan, output int64) error {
 	}
 	if !p.row.IsZero() {
 		if request.Price, err = p.row.MarshalBinary(); err != nil {
-			return boundError(err)
+			return p.boundError(err)
 		}
 	}
 	return nil
@@ -145,11 +145,11 @@ func anyBut(names []string, allowed map[string]bool) bool {
 }
 
 // boundError says what the client can do about a missing bound.
-func boundError(err error) error {
+func (p *plan) boundError(err error) error {
 	var missing *pricing.MissingPriceError
 	switch {
 	case errors.As(err, &missing) && missing.Field == "max_output_tokens":
-		return unpriceable("max_tokens", "is missing, and this model has no maximum here; name one", err)
+		return unpriceable(p.outputField(), "is missing, and this model has no maximum here; name one", err)
 	case errors.As(err, &missing) && missing.Field == "max_input_tokens":
 		return unpriceable("model", "has no context window here, and nothing else bounds this request; send text alone", err)
 	case errors.As(err, &missing):

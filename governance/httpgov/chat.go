@@ -4,7 +4,7 @@ import "errors"
 
 // chatFields are the members of an OpenAI chat completion whose effect on tokens
 // and price is known. What is not here is not understood.
-var chatFields = map[string]spell{
+var chatFields = vocabulary(map[string]spell{
 	"model": readModel, "stream": readStream, "stream_options": readStreamOptions,
 	"max_tokens": readOutput, "max_completion_tokens": readOutput, "n": readN,
 	"messages": readChatMessages, "tools": readChatTools, "functions": readFunctions,
@@ -19,13 +19,13 @@ var chatFields = map[string]spell{
 	"tool_choice": plain, "parallel_tool_calls": plain, "function_call": plain,
 	"metadata": plain, "store": plain, "reasoning_effort": plain, "verbosity": plain,
 	"safety_identifier": plain, "prompt_cache_key": plain, "prompt_cache_retention": plain,
-}
+})
 
 // embeddingFields are the members of an OpenAI embeddings request.
-var embeddingFields = map[string]spell{
+var embeddingFields = vocabulary(map[string]spell{
 	"model": readModel, "input": readInput,
 	"encoding_format": plain, "dimensions": plain, "user": plain,
-}
+})
 
 // chatMessage are the members of a message that are nothing but text.
 var chatMessage = map[string]bool{

@@ -15,7 +15,7 @@
 //
 // # What happens to a request
 //
-// Its path picks a [Route]; what no route knows is refused, so nothing passes
+// Its path picks a [Route], and for Bedrock the model; what no route knows is refused, so nothing passes
 // ungoverned by accident. Its body is decoded and read strictly: a member that
 // occurs twice, or is known in other letters, could mean one thing here and
 // another to the provider. From what it asks for follows a bound: text is bounded
@@ -43,6 +43,7 @@
 //	a whole error envelope before any data, by protocol and status       settled at zero
 //	  OpenAI     400 401 403 404 413 422 429
 //	  Anthropic  400 401 403 404 413 422 429 529
+//	  Bedrock    400 401 403 404 413 422 429, the error being named
 //	anything else: other 5xx, timeouts, cuts, clients who left            unknown: the bound is kept,
 //	                                                                      what was seen is noted beside it
 //
@@ -50,7 +51,10 @@
 //
 // Refusals are responses in the protocol of the route, with the status and the
 // Retry-After of governance.StatusOf, and x-should-retry: false where trying again
-// cannot help. A fallback above the Transport tells them from a provider's answers
+// cannot help. AWS's SDKs mind neither header: for Bedrock's routes the exception's
+// name says whether to repeat, and X-Amz-Retry-After how long to wait, to those that
+// read it. A spent budget and a request that fits no limit are
+// ServiceQuotaExceededException there, which none of them repeats. A fallback above the Transport tells them from a provider's answers
 // with [RefusalFrom]. An outage of the store is 503, never 401.
 //
 // Source: internal/docs/architecture.md "The path of one call"; internal/docs/guarantees.md.

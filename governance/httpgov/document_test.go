@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -85,9 +87,17 @@ func FuzzAsk(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	for _, s := range []string{
+		`{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"x"}]},{"type":"reasoning"}],"tools":[{"type":"custom"}]}`,
+		`{"messages":[{"role":"user","content":[{"text":"x"},{"toolResult":{"content":[{"json":{}}]}}]}],"inferenceConfig":{"maxTokens":null},"guardrailConfig":{}}`,
+		`{"inferenceConfig":{ },"toolConfig":{"tools":[{"toolSpec":{}}]}}`, `{"inferenceConfig":null}`, ` { } `, `{"anthropic_version":"x"}`,
+	} {
+		f.Add([]byte(s))
+	}
+	bedrockRequest := httptest.NewRequest(http.MethodPost, "/model/m/converse", nil)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, p := range []usage.Protocol{usage.OpenAIChat, usage.OpenAIEmbeddings, usage.AnthropicMessages} {
-			a, err := parseAsk(p, text)
+		for p := range vocabularies {
+			a, err := parseAsk(p, bedrockRequest, text)
 			if err != nil {
 				continue
 			}
@@ -96,12 +106,21 @@ func FuzzAsk(f *testing.F) {
 			}
 			e := editor{ask: a}
 			e.set("max_tokens_of_a_test", 7)
-			if p == usage.OpenAIChat {
+			switch p {
+			case usage.OpenAIChat:
 				e.askUsage()
+			case usage.BedrockConverse:
+				if a.output < 0 {
+					e.setMaxTokens(9)
+				}
+				e.replace(guardrailField, a.guardrail, []byte(`{}`))
 			}
 			out := e.apply()
 			var before, after map[string]any
 			if json.Unmarshal(text, &before) != nil || json.Unmarshal(out, &after) != nil {
+				t.Fatalf("%q became %q", text, out)
+			}
+			if inference, _ := after["inferenceConfig"].(map[string]any); p == usage.BedrockConverse && a.output < 0 && inference["maxTokens"] != 9.0 {
 				t.Fatalf("%q became %q", text, out)
 			}
 			options, _ := after["stream_options"].(map[string]any)
@@ -109,7 +128,8 @@ func FuzzAsk(f *testing.F) {
 				t.Fatalf("%q became %q", text, out)
 			}
 			for name, value := range before {
-				if name == "stream_options" && p == usage.OpenAIChat || name == "max_tokens_of_a_test" {
+				if name == "stream_options" && p == usage.OpenAIChat || name == "max_tokens_of_a_test" ||
+					p == usage.BedrockConverse && (name == "inferenceConfig" || name == guardrailField) {
 					continue
 				}
 				x, _ := json.Marshal(value)
@@ -192,7 +212,7 @@ func BenchmarkParseAsk(b *testing.B) {
 	body := []byte(`{"model":"m","max_tokens":100,"messages":[` + strings.Repeat(`{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("words \\n", 200)+`"}]},`, 100) + `{"role":"user","content":"x"}]}`)
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		if _, err := parseAsk(usage.OpenAIChat, body); err != nil {
+		if _, err := parseAsk(usage.OpenAIChat, nil, body); err != nil {
 			b.Fatal(err)
 		}
 	}

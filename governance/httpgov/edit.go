@@ -35,6 +35,35 @@ func (e *editor) put(name string, text []byte) {
 	e.added = append(e.added, ',')
 }
 
+// replace gives a member another value, wherever it is now.
+func (e *editor) replace(name string, at span, text []byte) {
+	if at != (span{}) {
+		e.edits = append(e.edits, edit{at, text})
+		return
+	}
+	e.put(name, text)
+}
+
+// setMaxTokens puts a maximum into Converse's inferenceConfig.
+func (e *editor) setMaxTokens(n int64) {
+	text := strconv.AppendInt(nil, n, 10)
+	if at, null := e.ask.nulls[maxTokensField]; null {
+		e.edits = append(e.edits, edit{at, text})
+		return
+	}
+	member := append([]byte(`"maxTokens":`), text...)
+	at := e.ask.inference
+	if at == (span{}) {
+		e.put("inferenceConfig", append(append([]byte{'{'}, member...), '}'))
+		return
+	}
+	inside := at.start + 1
+	if e.ask.doc[e.ask.doc.space(inside)] != '}' {
+		member = append(member, ',')
+	}
+	e.edits = append(e.edits, edit{span{inside, inside}, member})
+}
+
 // askUsage makes the provider report usage at the end of the stream.
 func (e *editor) askUsage() {
 	text := []byte(`{"include_usage":true`)
@@ -58,7 +87,7 @@ func (e *editor) askUsage() {
 	e.put("stream_options", text)
 }
 
-// apply returns the new body. The body has a member at least: the model.
+// apply returns the new body.
 func (e *editor) apply() []byte {
 	doc := e.ask.doc
 	if len(e.edits) == 0 && len(e.added) == 0 {
@@ -67,6 +96,9 @@ func (e *editor) apply() []byte {
 	slices.SortFunc(e.edits, func(a, b edit) int { return a.at.start - b.at.start })
 	var out bytes.Buffer
 	open := e.ask.root.start + 1
+	if doc[doc.space(open)] == '}' { // nothing comes behind the last one that is added
+		e.added = bytes.TrimSuffix(e.added, []byte{','})
+	}
 	out.Grow(len(doc) + len(e.added) + 64)
 	out.Write(doc[:open])
 	out.Write(e.added)

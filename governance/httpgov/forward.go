@@ -12,7 +12,7 @@ import (
 var withheld = []string{
 	// Who the client is to us, and whose account it would like to use.
 	"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Proxy-Authorization", "Cookie",
-	"Openai-Organization", "Openai-Project",
+	"Openai-Organization", "Openai-Project", "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-Content-Sha256",
 	// With one of these net/http would send the request twice under one permit.
 	"Idempotency-Key", "X-Idempotency-Key",
 	// Of one connection only.

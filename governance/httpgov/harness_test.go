@@ -369,7 +369,6 @@ var (
 	chatTokens   = int64(len(chatBody)) + 80 + 100
 	chatCost     = (int64(len(chatBody))+80)*2 + 100*10
 	streamTokens = int64(len(chatStream)) + 80 + 100
-	messageCost  = (int64(len(messageBody))+80)*4 + 100*10
 	streamCost   = (int64(len(chatStream))+80)*2 + 100*10
 )
 

@@ -7,7 +7,7 @@ import (
 
 // messagesFields are the members of an Anthropic message request whose effect on
 // tokens and price is known.
-var messagesFields = map[string]spell{
+var messagesFields = vocabulary(map[string]spell{
 	"model": readModel, "stream": readStream, "max_tokens": readOutput,
 	"messages": readMessages, "system": readSystem, "tools": readTools,
 	"service_tier":  readLabel(func(a *ask) *string { return &a.tier }),
@@ -19,7 +19,7 @@ var messagesFields = map[string]spell{
 	"output_config": plain, "output_format": plain,
 
 	"mcp_servers": unpriced, "container": unpriced, "context_management": unpriced,
-}
+})
 
 func readMessages(a *ask, _ string, v span) error {
 	return a.doc.elements(v, func(v span) error {
@@ -90,7 +90,7 @@ func readTools(a *ask, _ string, v span) error {
 				return nil
 			}
 		}
-		if len(kind) > 64 {
+		if len(kind) > maxKind {
 			return errors.New("type is too long")
 		}
 		a.hosted = append(a.hosted, kind)

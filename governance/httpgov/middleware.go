@@ -123,7 +123,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error, b
 	a.write(w, route.Protocol)
 	if m.options.Observe != nil && !errors.Is(r.Context().Err(), context.Canceled) {
 		m.options.Observe(Attempt{
-			Route: route, Status: a.status.Code, Refusal: err, Reason: a.code, Began: began, Duration: time.Since(began),
+			Route: route, Status: a.code(route.Protocol), Refusal: err, Reason: a.reason, Began: began, Duration: time.Since(began),
 		})
 	}
 }

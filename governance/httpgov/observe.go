@@ -36,16 +36,19 @@ func observerFor(p usage.Protocol, resp *http.Response, streamed, strip bool) ob
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
 		return blind{} // it was asked not to
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return &failed{object{protocol: p, size: resp.ContentLength}, resp.StatusCode}
-	case kind == "text/event-stream", streamed && kind != "application/json":
+		return &failed{object{protocol: p, size: resp.ContentLength}, resp.StatusCode, resp.Header.Get(errorTypeHeader)}
+	case kind == "text/event-stream", kind == "application/vnd.amazon.eventstream", streamed && kind != "application/json":
 		r := relayed{p, usage.NewStream(p)}
 		if strip {
 			return &stripped{relayed: r}
 		}
 		return &r
 	}
-	return &whole{object{protocol: p, size: resp.ContentLength}}
+	return &whole{object{protocol: p, size: resp.ContentLength}, usage.FromHeader(p, resp.Header.Get)}
 }
+
+// errorTypeHeader is where Bedrock names an error.
+const errorTypeHeader = "X-Amzn-Errortype"
 
 // blind observes nothing: the answer is in an encoding that was not asked for.
 type blind struct{}
@@ -76,24 +79,24 @@ func (o *object) close(dst []byte) []byte { return dst }
 func (o *object) final() bool { return o.size > 0 && o.seen >= o.size }
 
 // whole observes an answer.
-type whole struct{ object }
+type whole struct {
+	object
+	counted usage.Usage // what its header says
+}
 
 func (w *whole) found(clean bool) finding {
-	object := w.skim.object()
-	if !clean || object == nil {
-		return finding{}
+	var u usage.Usage
+	if object := w.skim.object(); clean && object != nil {
+		u, _ = usage.FromJSON(w.protocol, object) // unknown if it is none
 	}
-	u, err := usage.FromJSON(w.protocol, object)
-	if err != nil {
-		return finding{}
-	}
-	return finding{usage: u}
+	return finding{usage: u.Beside(w.counted)}
 }
 
 // failed observes a provider's error.
 type failed struct {
 	object
 	status int
+	name   string // where a header names the error
 }
 
 func (f *failed) found(clean bool) finding {
@@ -101,7 +104,7 @@ func (f *failed) found(clean bool) finding {
 	if !clean || object == nil {
 		return finding{}
 	}
-	e, complete := usage.ParseError(f.protocol, f.status, object)
+	e, complete := usage.ParseNamedError(f.protocol, f.status, f.name, object)
 	return finding{nothing: complete && e.ProvesNothingUsed(f.protocol, false)}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/pricing"
@@ -32,7 +33,7 @@ func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal
 		return nil, err
 	}
 	p := &plan{route: route}
-	if p.ask, err = parseAsk(route.Protocol, body); err != nil {
+	if p.ask, err = parseAsk(route.Protocol, r, body); err != nil {
 		return nil, err
 	}
 	if err := t.choose(r, p); err != nil {
@@ -44,6 +45,7 @@ func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal
 		return nil, &governance.Refusal{Reason: governance.ReasonModel}
 	}
 	e := editor{ask: p.ask}
+	p.guard(&e)
 	output := p.output(&e)
 	if err := t.bound(p, output); err != nil {
 		return nil, err
@@ -102,13 +104,58 @@ func (p *plan) output(e *editor) int64 {
 	if !ok || n < 1 || p.ask.prediction > 0 { // a prediction and a maximum do not go together
 		return 0
 	}
+	if p.route.Protocol == usage.BedrockInvoke && !p.ask.native {
+		return 0 // nobody knows where this vendor has it
+	}
 	if most, ok := p.row.MaxOutput(); ok && most > 0 {
 		n = min(n, most)
 	}
-	field := "max_tokens"
-	if p.route.Protocol == usage.OpenAIChat {
-		field = p.selection.OutputField
+	if p.route.Protocol == usage.BedrockConverse {
+		e.setMaxTokens(n)
+	} else {
+		e.set(p.outputField(), n)
 	}
-	e.set(field, n)
 	return n
+}
+
+// outputField is the member in which the request has the maximum of its output.
+func (p *plan) outputField() string {
+	switch p.route.Protocol {
+	case usage.OpenAIChat:
+		return p.selection.OutputField
+	case usage.OpenAIResponses:
+		return "max_output_tokens"
+	case usage.BedrockConverse:
+		return maxTokensField
+	}
+	return "max_tokens"
+}
+
+// guard puts the guardrail that routing chose into a request to Bedrock, in the
+// place of any that the client chose.
+func (p *plan) guard(e *editor) {
+	s := p.selection
+	if s.GuardrailID == "" {
+		return
+	}
+	p.ask.unpriced = slices.DeleteFunc(p.ask.unpriced, func(name string) bool { return name == guardrailField })
+	if p.route.Protocol == usage.BedrockConverse {
+		e.replace(guardrailField, p.ask.guardrail, []byte(`{"guardrailIdentifier":`+string(quoted(s.GuardrailID))+
+			`,"guardrailVersion":`+string(quoted(s.GuardrailVersion))+`}`))
+	}
+}
+
+// header finishes the header of a request that is about to be sent: what only an
+// invoke says there, others do not.
+func (p *plan) header(h http.Header) {
+	if p.route.Protocol != usage.BedrockInvoke {
+		for _, name := range []string{tierHeader, latencyHeader, guardrailHeader, guardrailVersionHeader} {
+			h.Del(name)
+		}
+		return
+	}
+	if p.selection.GuardrailID != "" {
+		h.Set(guardrailHeader, p.selection.GuardrailID)
+		h.Set(guardrailVersionHeader, p.selection.GuardrailVersion)
+	}
 }

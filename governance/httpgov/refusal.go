@@ -86,7 +86,7 @@ type answer struct {
 	status  governance.Status
 	message string
 	param   string
-	code    string
+	reason  string
 }
 
 // answerTo tells the client what it may know of an error. Only messages that this
@@ -99,17 +99,17 @@ func answerTo(err error) answer {
 	switch {
 	case errors.As(err, &request):
 		a.status = governance.Status{Code: request.Status}
-		a.message, a.param, a.code = request.Why, request.Field, "invalid_request"
+		a.message, a.param, a.reason = request.Why, request.Field, "invalid_request"
 		if request.Field != "" {
 			a.message = request.Field + ": " + request.Why
 		}
 		if request.Status == http.StatusForbidden {
-			a.code = "not_governable"
+			a.reason = "not_governable"
 		}
 	case errors.As(err, &refusal):
-		a.message, a.code = refusalText(refusal), refusal.Reason.String()
+		a.message, a.reason = refusalText(refusal), refusal.Reason.String()
 	case errors.Is(err, ErrRoute):
-		a = answer{status: governance.Status{Code: http.StatusNotFound}, message: "this gateway does not serve this route", code: "unknown_route"}
+		a = answer{status: governance.Status{Code: http.StatusNotFound}, message: "this gateway does not serve this route", reason: "unknown_route"}
 	case errors.Is(err, ErrAmbiguousKey):
 		a = unauthorized("present exactly one key, as Authorization: Bearer or as x-api-key", "ambiguous_api_key")
 	case errors.Is(err, ErrNoPrincipal):
@@ -121,22 +121,22 @@ func answerTo(err error) answer {
 	case errors.Is(err, keys.ErrExpired):
 		a = unauthorized("the API key has expired", "expired_api_key")
 	case errors.As(err, &field):
-		a.message, a.param, a.code = field.Field+" "+field.Why, field.Field, "invalid_request"
+		a.message, a.param, a.reason = field.Field+" "+field.Why, field.Field, "invalid_request"
 	case errors.Is(err, governance.ErrStale):
-		a.message, a.code = "what the key may do changed during the request; try again", "stale"
+		a.message, a.reason = "what the key may do changed during the request; try again", "stale"
 	case errors.Is(err, governance.ErrConflict), errors.Is(err, governance.ErrInFlight),
 		errors.Is(err, governance.ErrTerminal), errors.Is(err, governance.ErrPruned):
-		a.message, a.code = "the request's id was used before", "conflict"
+		a.message, a.reason = "the request's id was used before", "conflict"
 	default:
 		// Whatever it is, nothing says that the key is bad: never 401.
 		a.status = governance.Status{Code: http.StatusServiceUnavailable, RetryAfter: time.Second, Retryable: true}
-		a.message, a.code = "the accounting store does not answer; try again", "unavailable"
+		a.message, a.reason = "the accounting store does not answer; try again", "unavailable"
 	}
 	return a
 }
 
-func unauthorized(message, code string) answer {
-	return answer{status: governance.Status{Code: http.StatusUnauthorized}, message: message, code: code}
+func unauthorized(message, reason string) answer {
+	return answer{status: governance.Status{Code: http.StatusUnauthorized}, message: message, reason: reason}
 }
 
 func refusalText(r *governance.Refusal) string {
@@ -183,12 +183,18 @@ func unitText(k governance.Kind) string {
 }
 
 // header writes what goes with an answer beside its body.
-func (a answer) header(h http.Header, size int) {
+func (a answer) header(h http.Header, p usage.Protocol, size int) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(size))
 	h.Set("Cache-Control", "no-store")
 	if a.status.RetryAfter > 0 && a.status.Retryable {
 		h.Set("Retry-After", strconv.FormatInt(seconds(a.status.RetryAfter), 10))
+		if isBedrock(p) { // the newest of AWS's SDKs wait for it, five seconds at most
+			h.Set("X-Amz-Retry-After", strconv.FormatInt(1000*seconds(a.status.RetryAfter), 10))
+		}
+	}
+	if isBedrock(p) {
+		h.Set(errorTypeHeader, bedrockType(a.status))
 	}
 	if !a.status.Retryable {
 		h.Set("X-Should-Retry", "false")
@@ -205,8 +211,8 @@ func WriteRefusal(w http.ResponseWriter, p usage.Protocol, err error) { answerTo
 
 func (a answer) write(w http.ResponseWriter, p usage.Protocol) {
 	body := envelope(p, a)
-	a.header(w.Header(), len(body))
-	w.WriteHeader(a.status.Code)
+	a.header(w.Header(), p, len(body))
+	w.WriteHeader(a.code(p))
 	_, _ = w.Write(body)
 }
 
@@ -222,13 +228,13 @@ func seconds(d time.Duration) int64 {
 // refuse answers a request in the protocol of its route.
 func refuse(r *http.Request, p usage.Protocol, err error) *http.Response {
 	a := answerTo(err)
-	body := envelope(p, a)
+	body, code := envelope(p, a), a.code(p)
 	resp := &http.Response{
-		StatusCode: a.status.Code, Status: strconv.Itoa(a.status.Code) + " " + http.StatusText(a.status.Code),
+		StatusCode: code, Status: strconv.Itoa(code) + " " + http.StatusText(code),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Request: r, ContentLength: int64(len(body)),
 	}
-	a.header(resp.Header, len(body))
+	a.header(resp.Header, p, len(body))
 	rb := &refusalBody{err: err}
 	rb.Reset(body)
 	resp.Body = rb

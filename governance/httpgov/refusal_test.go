@@ -2,6 +2,7 @@ package httpgov_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -58,7 +59,15 @@ func (f *faulty) backend(db *governancemem.DB) governance.Backend {
 	return governance.Stores{Keys: db.Keys, Store: f}
 }
 
-// The table of refusals, in both envelopes.
+// exceptions are what Bedrock's clients are told, by the reason. AWS's SDKs repeat a
+// ThrottlingException and every 503, and of the others none.
+var exceptions = map[string]string{
+	"model": "AccessDeniedException", "frozen": "AccessDeniedException", "money": "ServiceQuotaExceededException",
+	"never_fits": "ServiceQuotaExceededException", "reserved": "ThrottlingException", "rate": "ThrottlingException",
+	"quota": "ThrottlingException", "concurrency": "ThrottlingException", "unavailable": "ServiceUnavailableException",
+}
+
+// The table of refusals, in all envelopes.
 func TestRefusals(t *testing.T) {
 	money := func(m int64) *amount.MicroUSD { return keys.Cost(amount.MicroUSD(m)) }
 	hold := func(g *gate) func() { return g.inFlight() }
@@ -105,10 +114,14 @@ func TestRefusals(t *testing.T) {
 	for name, c := range cases {
 		for _, p := range []struct {
 			path, body, kind string
-		}{{chatPath, chatBody, c.openai}, {messagesPath, messageBody, c.anthropic}} {
+		}{{chatPath, chatBody, c.openai}, {messagesPath, messageBody, c.anthropic}, {conversePath, converseBody, exceptions[c.code]}} {
 			t.Run(name+p.path, func(t *testing.T) {
-				if p.path == messagesPath && (c.code == "money" || c.code == "reserved") {
-					c.s.limits.CostPerDay = money(messageCost)
+				bedrock := p.path == conversePath
+				if p.path != chatPath && (c.code == "money" || c.code == "reserved") {
+					c.s.limits.CostPerDay = money((int64(len(p.body))+80)*4 + 100*10)
+				}
+				if bedrock && c.code == "never_fits" {
+					c.status = http.StatusBadRequest // some of AWS's SDKs repeat every 429
 				}
 				g := open(t, nil, c.s.pausable())
 				after := c.before(g)
@@ -122,11 +135,26 @@ func TestRefusals(t *testing.T) {
 				} else {
 					is(t, "Retry-After", retry, c.retry)
 				}
+				if millis := got.Header.Get("X-Amz-Retry-After"); bedrock && retry != "" {
+					is(t, "X-Amz-Retry-After", millis, retry+"000")
+				} else {
+					is(t, "X-Amz-Retry-After", millis, "")
+				}
 				should := "false"
 				if c.retryable {
 					should = ""
 				}
 				is(t, "x-should-retry", got.Header.Get("X-Should-Retry"), should)
+				if bedrock {
+					is(t, "type", got.Header.Get("X-Amzn-Errortype"), p.kind)
+					var body map[string]string
+					check(t, json.Unmarshal([]byte(got.body), &body))
+					if len(body) != 1 || body["message"] == "" {
+						t.Errorf("the answer is %s", got.body)
+					}
+					after()
+					return
+				}
 				message, code := envelope(t, got, p.path == messagesPath, p.kind)
 				if p.path == chatPath {
 					is(t, "code", code, c.code)

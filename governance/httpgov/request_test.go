@@ -121,7 +121,7 @@ func TestRoutes(t *testing.T) {
 	upstream := says(200, "application/json", chatReply)
 	g := open(t, upstream, setup{})
 	for _, c := range []struct{ method, path string }{
-		{"POST", "/v1/completions"}, {"POST", "/v1/responses"}, {"POST", "/v1/images/generations"}, {"POST", "/v1/audio/speech"},
+		{"POST", "/v1/completions"}, {"POST", "/v1/responses/x"}, {"GET", "/v1/responses/x"}, {"POST", "/model/m/count-tokens"}, {"GET", "/model/m/converse"}, {"POST", "/model/../converse"}, {"POST", "/v1/images/generations"}, {"POST", "/v1/audio/speech"},
 		{"POST", "/v1/batches"}, {"POST", "/v1/messages/batches"}, {"POST", "/v1/files"}, {"POST", "/"}, {"GET", "/"},
 		{"GET", "/v1/chat/completions"}, {"PUT", "/v1/chat/completions"}, {"POST", "/v1/models"}, {"DELETE", "/v1/models/x"},
 		{"POST", "/v1/chat/completions/"}, {"POST", "//v1/chat/completions"}, {"POST", "/v1/./chat/completions"},

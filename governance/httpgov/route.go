@@ -2,6 +2,7 @@ package httpgov
 
 import (
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 
@@ -22,26 +23,33 @@ const (
 )
 
 // Route is what the path of a request stands for. Protocol also picks the
-// envelope of refusals: Anthropic's, else OpenAI's.
+// envelope of refusals: Anthropic's, Bedrock's, else OpenAI's. A route of Bedrock
+// needs a path that ModelPath takes.
 type Route struct {
 	Kind     RouteKind
 	Protocol usage.Protocol
 }
 
-// DefaultRoute knows the routes of OpenAI and Anthropic by the end of their
-// paths, so that an upstream may have a path of its own before them. A path that
-// is not written in its simplest form is refused.
+// DefaultRoute knows the routes of OpenAI, Anthropic and Amazon Bedrock by the end
+// of their paths, so that an upstream may have a path of its own before them. A path
+// that is not written in its simplest form is refused.
 //
-//	POST …/chat/completions          governed, OpenAI chat completions
-//	POST …/embeddings                governed, OpenAI embeddings
-//	POST …/v1/messages               governed, Anthropic messages
-//	POST …/v1/messages/count_tokens  unbilled
-//	GET  …/v1/models[/{id}]          unbilled
-//	anything else                    refused
+//	POST …/chat/completions                               governed, OpenAI chat completions
+//	POST …/responses                                      governed, OpenAI responses
+//	POST …/embeddings                                     governed, OpenAI embeddings
+//	POST …/v1/messages                                    governed, Anthropic messages
+//	POST …/model/{id}/converse[-stream]                   governed, Bedrock Converse
+//	POST …/model/{id}/invoke[-with-response-stream]       governed, Bedrock invoke
+//	POST …/v1/messages/count_tokens                       unbilled
+//	GET  …/v1/models[/{id}]                               unbilled
+//	anything else                                         refused
 func DefaultRoute(r *http.Request) Route {
 	route := Route{Protocol: usage.OpenAIChat}
 	p := r.URL.Path
-	if r.Header.Get("Anthropic-Version") != "" || strings.Contains(p, "/v1/messages") {
+	switch {
+	case strings.Contains(p, "/model/"):
+		return bedrockRoute(r)
+	case r.Header.Get("Anthropic-Version") != "" || strings.Contains(p, "/v1/messages"):
 		route.Protocol = usage.AnthropicMessages
 	}
 	if r.URL.RawPath != "" || r.URL.Opaque != "" || path.Clean(p) != p {
@@ -53,6 +61,8 @@ func DefaultRoute(r *http.Request) Route {
 		switch {
 		case ends("/chat/completions"):
 			return Route{RouteGoverned, usage.OpenAIChat}
+		case ends("/responses"):
+			return Route{RouteGoverned, usage.OpenAIResponses}
 		case ends("/embeddings"):
 			return Route{RouteGoverned, usage.OpenAIEmbeddings}
 		case ends("/v1/messages"):
@@ -66,6 +76,42 @@ func DefaultRoute(r *http.Request) Route {
 		}
 	}
 	return route
+}
+
+func bedrockRoute(r *http.Request) Route {
+	_, action, ok := ModelPath(r.URL)
+	if !ok || r.Method != http.MethodPost {
+		return Route{Protocol: usage.BedrockConverse}
+	}
+	switch action {
+	case "converse", "converse-stream":
+		return Route{RouteGoverned, usage.BedrockConverse}
+	case "invoke", "invoke-with-response-stream":
+		return Route{RouteGoverned, usage.BedrockInvoke}
+	}
+	return Route{Protocol: usage.BedrockConverse}
+}
+
+// ModelPath takes a path of Bedrock apart: …/model/{id}/{action}. The id is the only
+// part that may be escaped, as one segment: names have colons, ARNs have slashes.
+func ModelPath(u *url.URL) (model, action string, ok bool) {
+	segments := strings.Split(u.EscapedPath(), "/")
+	n := len(segments)
+	if u.Opaque != "" || n < 4 || segments[n-3] != "model" {
+		return "", "", false
+	}
+	action = segments[n-1]
+	around := strings.Join(segments[:n-2], "/") + "/" + action
+	model, err := url.PathUnescape(segments[n-2])
+	if err != nil || strings.Contains(around, "%") || path.Clean(around) != around {
+		return "", "", false
+	}
+	for part := range strings.SplitSeq(model, "/") {
+		if part == "" || part == "." || part == ".." {
+			return "", "", false // two readings of one path: ours and the provider's
+		}
+	}
+	return model, action, true
 }
 
 // String returns "governed", "unbilled" or "refused".

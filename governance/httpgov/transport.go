@@ -37,14 +37,15 @@ type Transport struct {
 	Prices *pricing.Catalogue
 	// Credentials puts the provider's key on a request that is about to be sent.
 	// The headers that could hold the client's are already gone. It may change the
-	// header and the URL, not the body.
+	// header and the URL, not the body; a signer that needs it finds GetBody set, which
+	// is taken off again before the request is sent.
 	Credentials func(*http.Request) error
 	// Base sends. Default: a Transport like http.DefaultTransport that neither
 	// compresses nor shares its connections with others.
 	Base http.RoundTripper
 	// Route says what a request's path stands for. Default DefaultRoute.
 	Route func(*http.Request) Route
-	// Select says what routing chose for a request whose body names the model.
+	// Select says what routing chose for a request whose body or path names the model.
 	// Default: that model, under that name. A *RequestError or *governance.Refusal
 	// is answered as a response, any other error is returned by RoundTrip.
 	Select func(r *http.Request, model string) (Selection, error)
@@ -86,13 +87,17 @@ var _ http.RoundTripper = (*Transport)(nil)
 // Selection is what routing chose for one attempt. Zero fields take their default.
 type Selection struct {
 	// Model is the name that is governed: allow-lists and permits name it. Default:
-	// the model that the request's body names.
+	// the model that the request names.
 	Model string
 	// Price is the name in the catalogue. Default Model.
 	Price string
 	// Region and Guardrail are compared with what the key may use at admission.
 	Region    string
 	Guardrail string
+	// GuardrailID and GuardrailVersion are put into a request to Bedrock, in the place
+	// of what the client chose. What a guardrail costs is not part of any bound.
+	GuardrailID      string
+	GuardrailVersion string
 	// OutputField is the member in which a default maximum is put into an OpenAI
 	// request that names none: "max_tokens" or "max_completion_tokens", the default.
 	OutputField string
@@ -256,7 +261,7 @@ func (t *Transport) credentials(out *http.Request) error {
 
 func (t *Transport) refuse(r *http.Request, report Attempt, err error) *http.Response {
 	resp := refuse(r, report.Route.Protocol, err)
-	report.Status, report.Refusal, report.Reason = resp.StatusCode, err, answerTo(err).code
+	report.Status, report.Refusal, report.Reason = resp.StatusCode, err, answerTo(err).reason
 	report.Duration = time.Since(report.Began)
 	t.tell(report)
 	return resp
