@@ -169,6 +169,10 @@ func (c *Catalogue) Models() []string { return slices.Sorted(maps.Keys(c.rows)) 
 //	openai/X, anthropic/X, gemini/X, vertex_ai/X, P/X      X of that provider
 //	bedrock/X, bedrock/REGION/X, bedrock/converse/X        X of Bedrock or its vendor
 //	us.anthropic.X-v1:0, eu., apac., jp., au., global. ... anthropic.X-v1:0, X-v1:0, X of Bedrock or Anthropic
+//	arn:aws:bedrock:…:foundation-model/X, inference-profile/X ... as bedrock/X
+//
+// ARNs that do not name the model (application inference profiles, provisioned
+// throughput, imported models) have a price only by an alias.
 //
 // Where the name fixes a region for which the entry has a multiplier, the row
 // holds it. Nothing else is guessed: no dates, no families.
@@ -187,7 +191,7 @@ func (c *Catalogue) Price(model string) (Row, error) {
 	w := split(model)
 	for _, name := range w.names {
 		if r, ok := c.rows[name]; ok && serves(w.provider, c.owners[name]) {
-			return r.in(w.geo)
+			return r.at(w.provider == "bedrock", w.geo)
 		}
 		if reason, ok := c.refused[name]; ok && name != "" {
 			return Row{}, &MissingPriceError{Model: model, Reason: reason}
@@ -199,20 +203,25 @@ func (c *Catalogue) Price(model string) (Row, error) {
 	return Row{}, &MissingPriceError{Model: model}
 }
 
-// in returns the row with the multiplier of a region that the name fixes.
-func (r Row) in(region string) (Row, error) {
-	for _, g := range r.t.geos {
-		if g.name != region {
-			continue
-		}
-		t := *r.t
-		t.pinned = g.multiplier
-		enc, err := t.encode()
-		if err != nil {
-			return Row{}, fmt.Errorf("%w: %w", &MissingPriceError{Model: t.model}, err)
-		}
-		t.enc = enc
-		return Row{&t}, nil
+// at returns the row as it is where the name says that the model runs: on Bedrock,
+// which has tiers of its own, and in a region that may have a multiplier.
+func (r Row) at(bedrock bool, region string) (Row, error) {
+	t := *r.t
+	if bedrock {
+		t.flags &^= flagCapacity
 	}
-	return r, nil
+	for _, g := range t.geos {
+		if g.name == region {
+			t.pinned = g.multiplier
+		}
+	}
+	if t.flags == r.t.flags && t.pinned == r.t.pinned {
+		return r, nil
+	}
+	enc, err := t.encode()
+	if err != nil {
+		return Row{}, fmt.Errorf("%w: %w", &MissingPriceError{Model: t.model}, err)
+	}
+	t.enc = enc
+	return Row{&t}, nil
 }

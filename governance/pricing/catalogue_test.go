@@ -168,21 +168,27 @@ func TestPriceFindsNamesThatSayWhereTheyRun(t *testing.T) {
 		"us.anthropic.":                       "",
 		"anthropic/claude-a-20250101":         "claude-a-20250101",
 		"us.anthropic.claude-a-20250101-v1:0": "claude-a-20250101",
-		"bedrock/us.anthropic.claude-a-20250101-v1:0":              "claude-a-20250101",
-		"bedrock/us-east-1/anthropic.claude-a-20250101-v1:0":       "claude-a-20250101",
-		"bedrock/converse/us-gov.anthropic.claude-a-20250101-v1:0": "claude-a-20250101",
-		"vertex_ai/claude-a@20250101":                              "claude-a-20250101",
-		"vertex_ai/gemini-x":                                       "gemini-x",
-		"gemini/gemini-x":                                          "gemini-x",
-		"bedrock/gemini-x":                                         "",
-		"us.anthropic.gpt-x":                                       "",
-		"xx.anthropic.claude-a-20250101-v1:0":                      "",
-		"global.anthropic.claude-b-20250101-v1:0":                  "claude-b-20250101-v1:0",
-		"eu.anthropic.claude-c-v1:0":                               "eu.anthropic.claude-c-v1:0",
-		"us.anthropic.claude-c-v1:0":                               "",
-		"us.anthropic.claude-d-v2:0":                               "anthropic.claude-d-v2:0",
-		"bedrock/anthropic.claude-d-v2:0":                          "anthropic.claude-d-v2:0",
-		strings.Repeat("x", 1000):                                  "",
+		"bedrock/us.anthropic.claude-a-20250101-v1:0":                                  "claude-a-20250101",
+		"bedrock/us-east-1/anthropic.claude-a-20250101-v1:0":                           "claude-a-20250101",
+		"bedrock/converse/us-gov.anthropic.claude-a-20250101-v1:0":                     "claude-a-20250101",
+		"vertex_ai/claude-a@20250101":                                                  "claude-a-20250101",
+		"vertex_ai/gemini-x":                                                           "gemini-x",
+		"gemini/gemini-x":                                                              "gemini-x",
+		"arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-a-20250101-v1:0": "claude-a-20250101",
+		"arn:aws-us-gov:bedrock:us-gov-west-1:123456789012:inference-profile/us.anthropic.claude-d-v2:0":        "anthropic.claude-d-v2:0",
+		"arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/anthropic.claude-a-20250101-v1:0": "", // whatever its maker called it
+		"arn:aws:bedrock:us-east-1:123456789012:provisioned-model/abc":                                          "",
+		"arn:aws:sagemaker:us-east-1:123456789012:foundation-model/anthropic.claude-a-20250101-v1:0":            "",
+		"arn:aws:bedrock:us-east-1::foundation-model/":                                                          "",
+		"bedrock/gemini-x":                        "",
+		"us.anthropic.gpt-x":                      "",
+		"xx.anthropic.claude-a-20250101-v1:0":     "",
+		"global.anthropic.claude-b-20250101-v1:0": "claude-b-20250101-v1:0",
+		"eu.anthropic.claude-c-v1:0":              "eu.anthropic.claude-c-v1:0",
+		"us.anthropic.claude-c-v1:0":              "",
+		"us.anthropic.claude-d-v2:0":              "anthropic.claude-d-v2:0",
+		"bedrock/anthropic.claude-d-v2:0":         "anthropic.claude-d-v2:0",
+		strings.Repeat("x", 1000):                 "",
 	} {
 		row, err := c.Price(name)
 		if want == "" {
@@ -193,6 +199,16 @@ func TestPriceFindsNamesThatSayWhereTheyRun(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 		require.Equal(t, want, row.Model(), name)
+	}
+
+	// Bedrock's priority tier is no capacity that was bought before: it has a price of
+	// its own, which the list may not state.
+	plain, err := price(t, c, "claude-a-20250101").Bound(pricing.Shape{InputTokens: 1, Output: 1, ServiceTier: "priority", TextInput: true, TextOutput: true})
+	require.NoError(t, err)
+	require.Positive(t, plain.Cost)
+	for _, name := range []string{"anthropic.claude-a-20250101-v1:0", "anthropic.claude-d-v2:0"} {
+		_, err = price(t, c, name).Bound(pricing.Shape{InputTokens: 1, Output: 1, ServiceTier: "priority", TextInput: true, TextOutput: true})
+		require.ErrorIs(t, err, pricing.ErrNoPrice, name)
 	}
 
 	// A name that fixes a region with a multiplier fixes the price.

@@ -74,7 +74,7 @@
 //     included. The threshold counts all input, cached or not.
 //   - Cache writes of unknown lifetime cost Unknown where the provider has
 //     several lifetimes and they differ.
-//   - Anthropic's priority tier is capacity bought ahead: it has standard prices
+//   - Anthropic's priority tier is capacity bought ahead, but not on Bedrock: it has standard prices
 //     unless the entry states others.
 //   - A kind of token that was not broken out does not occur in an answer of
 //     text. For models that make other things it costs Unknown.

@@ -276,7 +276,7 @@ func (b *builder) stated(c class) (statedPrice, bool) {
 func (b *builder) judge() error {
 	b.t.setFlag(flagNoOutput, b.mode == "embedding")
 	b.t.setFlag(flagMedia, modes[b.mode])
-	b.t.setFlag(flagCapacity, b.provider == "anthropic" || strings.Contains(b.entry.name, "claude"))
+	b.t.setFlag(flagCapacity, b.provider == "anthropic" || strings.Contains(b.entry.name, "claude") && !b.onBedrock())
 	b.t.setFlag(flagAutoStandard, b.options.AutoTier == "standard")
 	b.t.setFlag(flagContext, b.options.boundBy(b.entry.name) == BoundByContext)
 	for i, p := range b.prices {
@@ -305,9 +305,12 @@ func (b *builder) judge() error {
 		return fmt.Errorf("it searches on every call for a fee that no usage reports; add %s to Options.Ignore to price its tokens alone", searchFee)
 	}
 	_, long := b.stated(cacheWriteLong)
-	b.t.setFlag(flagLifetimes, long || b.t.flags&flagCapacity != 0 || strings.HasPrefix(b.provider, "bedrock"))
+	b.t.setFlag(flagLifetimes, long || b.t.flags&flagCapacity != 0 || b.onBedrock())
 	return nil
 }
+
+// onBedrock reports whether the entry is one of Bedrock's, whose tiers are its own.
+func (b *builder) onBedrock() bool { return strings.HasPrefix(b.provider, "bedrock") }
 
 // searchesAlways recognises the models that are a search.
 func searchesAlways(name string) bool {

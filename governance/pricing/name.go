@@ -52,8 +52,10 @@ type wanted struct {
 //	us.anthropic.claude-x-20250101-v1:0                   geo us, then as anthropic.claude-x-20250101-v1:0,
 //	                                                      claude-x-20250101-v1:0 or claude-x-20250101
 //	vertex_ai/claude-x@20250101                           as claude-x-20250101
+//	arn:aws:bedrock:us-east-1::foundation-model/X         as bedrock/X
 func split(name string) wanted {
 	w := wanted{}
+	name = fromARN(name)
 	rest := name
 	if prefix, after, found := strings.Cut(name, "/"); found {
 		w.provider, rest = prefix, after
@@ -80,6 +82,19 @@ func split(name string) wanted {
 		w.names[2] = cutVersion(w.names[1])
 	}
 	return w
+}
+
+// fromARN takes the model's name out of an ARN of Bedrock that holds it.
+func fromARN(name string) string {
+	parts := strings.SplitN(name, ":", 6)
+	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "bedrock" {
+		return name
+	}
+	kind, model, _ := strings.Cut(parts[5], "/")
+	if kind != "foundation-model" && kind != "inference-profile" {
+		return name
+	}
+	return "bedrock/" + model
 }
 
 func hasVendor(name string) bool {
