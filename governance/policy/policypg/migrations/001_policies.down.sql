@@ -1,0 +1,2 @@
+DROP TABLE {{schema}}.policy_state;
+DROP TABLE {{schema}}.policy_documents;
