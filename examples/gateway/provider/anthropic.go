@@ -18,6 +18,7 @@ type messageRequest struct {
 	} `json:"messages"`
 	MaxTokens *int64 `json:"max_tokens"`
 	Stream    bool   `json:"stream"`
+	Version   string `json:"anthropic_version"` // Bedrock
 	Tools     []struct {
 		Name        string          `json:"name"`
 		InputSchema json.RawMessage `json:"input_schema"`
@@ -128,32 +129,51 @@ type messageAnswer struct {
 	stop       string
 	prompt     int64
 	output     int64
+	bedrock    bool
 }
 
-func (p *Provider) readMessages(w http.ResponseWriter, r *http.Request, credential string) (q messageRequest, model Model, prompt string, tokens int64, ok bool) {
+// dialect is how Anthropic's messages are asked for: by its own API or by Bedrock's.
+type dialect struct {
+	model   string // Bedrock: as the path has it
+	stream  bool   // Bedrock: as the path says
+	bedrock bool
+	refuse  func(w http.ResponseWriter, status int, message string)
+	fail    func(w http.ResponseWriter, d Directives)
+}
+
+func (p *Provider) readMessages(w http.ResponseWriter, r *http.Request, credential string, d *dialect) (q messageRequest, model Model, prompt string, tokens int64, ok bool) {
 	var raw json.RawMessage
 	err := p.read(r, credential, &raw, func() (string, bool) {
 		_ = json.Unmarshal(raw, &q)
+		if d.bedrock {
+			return d.model, d.stream
+		}
 		return q.Model, q.Stream
 	})
 	if err == nil && json.Unmarshal(raw, &q) != nil {
 		err = errors.New("the body is not a valid request")
+	}
+	if err == nil && d.bedrock && (q.Model != "" || q.Stream || q.Version == "") {
+		err = errors.New("malformed input request: anthropic_version is required; model and stream are not permitted")
 	}
 	if err != nil {
 		status := http.StatusBadRequest
 		if errors.Is(err, errTooLarge) {
 			status = http.StatusRequestEntityTooLarge
 		}
-		p.refuseAnthropic(w, status, err.Error())
+		d.refuse(w, status, err.Error())
 		return q, model, "", 0, false
+	}
+	if d.bedrock {
+		q.Model, q.Stream = d.model, d.stream
 	}
 	model, known := p.models[q.Model]
 	if !known || model.Embeddings {
-		p.refuseAnthropic(w, http.StatusNotFound, "model: "+q.Model)
+		d.refuse(w, http.StatusNotFound, "model: "+q.Model)
 		return q, model, "", 0, false
 	}
 	if len(q.Messages) == 0 {
-		p.refuseAnthropic(w, http.StatusBadRequest, "messages: at least one message is required")
+		d.refuse(w, http.StatusBadRequest, "messages: at least one message is required")
 		return q, model, "", 0, false
 	}
 	if answersTool(raw) {
@@ -171,8 +191,11 @@ func (p *Provider) readMessages(w http.ResponseWriter, r *http.Request, credenti
 	return q, model, b.String(), tokens + count(b.String()), true
 }
 
+// own is Anthropic's dialect.
+func (p *Provider) own() *dialect { return &dialect{refuse: p.refuseAnthropic, fail: p.failAnthropic} }
+
 func (p *Provider) countTokens(w http.ResponseWriter, r *http.Request, credential string) {
-	_, model, prompt, tokens, ok := p.readMessages(w, r, credential)
+	_, model, prompt, tokens, ok := p.readMessages(w, r, credential, p.own())
 	if !ok {
 		return
 	}
@@ -189,27 +212,31 @@ func (p *Provider) countTokens(w http.ResponseWriter, r *http.Request, credentia
 }
 
 func (p *Provider) messages(w http.ResponseWriter, r *http.Request, credential string) {
-	q, model, prompt, tokens, ok := p.readMessages(w, r, credential)
+	p.answerMessage(w, r, credential, p.own())
+}
+
+func (p *Provider) answerMessage(w http.ResponseWriter, r *http.Request, credential string, said *dialect) {
+	q, model, prompt, tokens, ok := p.readMessages(w, r, credential, said)
 	if !ok {
 		return
 	}
 	if q.MaxTokens == nil || *q.MaxTokens < 1 {
-		p.refuseAnthropic(w, http.StatusBadRequest, "max_tokens: a value of at least 1 is required")
+		said.refuse(w, http.StatusBadRequest, "max_tokens: a value of at least 1 is required")
 		return
 	}
 	d, err := parseDirectives(model.Directives, prompt)
 	if err != nil {
-		p.refuseAnthropic(w, http.StatusBadRequest, err.Error())
+		said.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if p.delay(r.Context(), d) != nil {
 		return
 	}
 	if d.Error != 0 {
-		p.failAnthropic(w, d)
+		said.fail(w, d)
 		return
 	}
-	a := &messageAnswer{model: q.Model, directives: d, prompt: tokens, stop: "end_turn"}
+	a := &messageAnswer{model: q.Model, bedrock: said.bedrock, directives: d, prompt: tokens, stop: "end_turn"}
 	serial := p.next()
 	a.id = fmt.Sprintf("msg_%016x", serial)
 	if len(q.Tools) > 0 && (q.ToolChoice == nil || q.ToolChoice.Type != "none") {
@@ -242,6 +269,9 @@ func (p *Provider) messages(w http.ResponseWriter, r *http.Request, credential s
 		m.Content = []any{a.tool}
 	} else {
 		m.Content = []any{textBlock{Type: "text", Text: strings.Join(a.words, "")}}
+	}
+	if a.bedrock {
+		a.invocationHeader(w.Header())
 	}
 	send(w, http.StatusOK, m, d.Cut)
 }

@@ -53,10 +53,20 @@ type messageDeltaUsage struct {
 	ServerToolUse            *struct{} `json:"server_tool_use"`
 }
 
+type messageStop struct {
+	Type    string             `json:"type"`
+	Metrics *invocationMetrics `json:"amazon-bedrock-invocationMetrics,omitempty"`
+}
+
 func (p *Provider) streamMessage(w http.ResponseWriter, r *http.Request, a *messageAnswer) {
-	e := startEvents(w, r, a.directives)
-	e.failure = func() {
-		e.write("error", string(encode(newAnthropicError(529, "Overloaded", w.Header().Get("Request-Id")))))
+	var e *events
+	if a.bedrock {
+		e = startChunks(w, r, a.directives)
+	} else {
+		e = startEvents(w, r, a.directives)
+		e.failure = func() {
+			e.write("error", string(encode(newAnthropicError(529, "Overloaded", w.Header().Get("Request-Id")))))
+		}
 	}
 	start := a.message()
 	start.Usage = a.usage(1)
@@ -92,5 +102,5 @@ func (p *Provider) streamMessage(w http.ResponseWriter, r *http.Request, a *mess
 		}
 	}
 	e.send("message_delta", end)
-	e.send("message_stop", map[string]string{"type": "message_stop"})
+	e.send("message_stop", messageStop{"message_stop", a.invocationMetrics()})
 }

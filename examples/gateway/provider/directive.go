@@ -20,8 +20,8 @@ import (
 //	usage=none       leave the usage report out
 //	usage=negative   report a count that cannot be
 //	cached=N         so many of the prompt's tokens came from a cache
-//	write-5m=N       so many were written to a cache for 5 minutes (Anthropic)
-//	write-1h=N       so many were written to a cache for an hour (Anthropic)
+//	write-5m=N       so many were written to a cache for 5 minutes (Anthropic, Bedrock)
+//	write-1h=N       so many were written to a cache for an hour (Anthropic, Bedrock)
 //	reasoning=N      so many of the tokens written were reasoning (OpenAI)
 type Directives struct {
 	Tokens      int64

@@ -1,6 +1,6 @@
 // Package provider is an LLM provider that needs no account: it speaks the wire
-// formats of OpenAI (chat completions, embeddings, models) and Anthropic
-// (messages, count_tokens), plain and streamed, with their usage reports and
+// formats of OpenAI (chat completions, responses, embeddings, models), Anthropic
+// (messages, count_tokens) and Amazon Bedrock (converse and invoke), plain and streamed, with their usage reports and
 // their errors, and what it answers depends on the request alone.
 //
 // A prompt or a model steers it with a directive in double braces:

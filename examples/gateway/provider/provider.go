@@ -32,6 +32,8 @@ var DefaultModels = []Model{
 	{Name: "text-embedding-3-small", Embeddings: true},
 	{Name: "claude-sonnet-4-5"},
 	{Name: "claude-haiku-4-5"},
+	{Name: "us.anthropic.claude-sonnet-4-5-v1:0"},
+	{Name: "anthropic.claude-haiku-4-5-v1:0"},
 }
 
 // Received is what arrived of one request.
@@ -56,7 +58,7 @@ type Options struct {
 	Observe func(Received)
 }
 
-// Provider answers in the protocols of OpenAI and Anthropic. It is safe for
+// Provider answers in the protocols of OpenAI, Anthropic and Bedrock. It is safe for
 // concurrent use.
 type Provider struct {
 	options Options
@@ -84,11 +86,16 @@ func New(o *Options) *Provider {
 		p.models[m.Name] = m
 	}
 	p.mux.HandleFunc("POST /v1/chat/completions", p.openai(p.chat))
+	p.mux.HandleFunc("POST /v1/responses", p.openai(p.responses))
 	p.mux.HandleFunc("POST /v1/embeddings", p.openai(p.embeddings))
 	p.mux.HandleFunc("GET /v1/models", p.listModels)
 	p.mux.HandleFunc("GET /v1/models/{model}", p.oneModel)
 	p.mux.HandleFunc("POST /v1/messages", p.anthropic(p.messages))
 	p.mux.HandleFunc("POST /v1/messages/count_tokens", p.anthropic(p.countTokens))
+	p.mux.HandleFunc("POST /model/{model}/converse", p.converse(false))
+	p.mux.HandleFunc("POST /model/{model}/converse-stream", p.converse(true))
+	p.mux.HandleFunc("POST /model/{model}/invoke", p.invoke(false))
+	p.mux.HandleFunc("POST /model/{model}/invoke-with-response-stream", p.invoke(true))
 	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		p.refuseOpenAI(w, http.StatusNotFound, fmt.Sprintf("Invalid URL (%s %s)", r.Method, r.URL.Path), "", "")
 	})

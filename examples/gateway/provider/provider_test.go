@@ -28,6 +28,7 @@ type world struct {
 	openai    openai.Client
 	anthropic anthropic.Client
 	url       string
+	client    *http.Client
 }
 
 func newWorld(t *testing.T, o *provider.Options) *world {
@@ -37,7 +38,7 @@ func newWorld(t *testing.T, o *provider.Options) *world {
 	t.Cleanup(server.Close)
 	client := server.Client()
 	return &world{
-		Provider: p, url: server.URL,
+		Provider: p, url: server.URL, client: client,
 		openai: openai.NewClient(option.WithBaseURL(server.URL+"/v1"), option.WithAPIKey("sk-test"),
 			option.WithHTTPClient(client), option.WithMaxRetries(0), option.WithUnsafeAllowHTTP()),
 		anthropic: anthropic.NewClient(anthropicoption.WithBaseURL(server.URL), anthropicoption.WithAPIKey("sk-test"),

@@ -7,9 +7,9 @@ import (
 	"net/http"
 )
 
-// events writes a stream of server-sent events.
+// events writes a stream: server-sent events, or what put writes.
 type events struct {
-	w          http.ResponseWriter
+	put        func(name, data string)
 	flush      *http.ResponseController
 	ctx        context.Context
 	directives Directives
@@ -20,9 +20,22 @@ type events struct {
 
 func startEvents(w http.ResponseWriter, r *http.Request, d Directives) *events {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	e := begin(w, r, d)
+	e.put = func(name, data string) {
+		if name != "" {
+			_, _ = fmt.Fprintf(w, "event: %s\n", name)
+		}
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
+		_ = e.flush.Flush()
+	}
+	return e
+}
+
+// begin sends the header of a stream.
+func begin(w http.ResponseWriter, r *http.Request, d Directives) *events {
 	w.Header().Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusOK)
-	e := &events{w: w, flush: http.NewResponseController(w), ctx: r.Context(), directives: d}
+	e := &events{flush: http.NewResponseController(w), ctx: r.Context(), directives: d}
 	_ = e.flush.Flush()
 	return e
 }
@@ -47,13 +60,7 @@ func (e *events) send(name string, v any) {
 	e.sent++
 }
 
-func (e *events) write(name, data string) {
-	if name != "" {
-		_, _ = fmt.Fprintf(e.w, "event: %s\n", name)
-	}
-	_, _ = fmt.Fprintf(e.w, "data: %s\n\n", data)
-	_ = e.flush.Flush()
-}
+func (e *events) write(name, data string) { e.put(name, data) }
 
 type chatChunk struct {
 	ID                string            `json:"id"`
