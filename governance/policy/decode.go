@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,6 +23,10 @@ func Decode(data []byte) ([]Document, error) {
 	}
 	n, err := parse(root, data)
 	if err != nil {
+		var e *Error
+		if errors.As(err, &e) && e.Path == "" {
+			e.Path = "documents"
+		}
 		return nil, err
 	}
 	list := []node{n}
@@ -55,28 +60,41 @@ func (d *Document) UnmarshalJSON(data []byte) error {
 
 func decodeDocument(n node) (Document, error) {
 	var d Document
-	var version, kind string
-	err := n.object(map[string]func(node) error{
-		"apiVersion": str(&version),
-		"kind":       str(&kind),
+	// What the rest means depends on what it says it is.
+	if err := n.says("apiVersion", APIVersion, AliasVersion); err != nil {
+		return d, err
+	}
+	if err := n.says("kind", Resource); err != nil {
+		return d, err
+	}
+	known := func(node) error { return nil }
+	if err := n.object(map[string]func(node) error{
+		"apiVersion": known,
+		"kind":       known,
 		"metadata": func(n node) error {
 			return n.object(map[string]func(node) error{"name": str(&d.Name)})
 		},
 		"spec": d.decodeSpec,
-	})
-	switch {
-	case err != nil:
+	}); err != nil {
 		return d, err
-	case version != APIVersion && version != AliasVersion:
-		return d, refuse(join(n.path, "apiVersion"), "must be "+APIVersion)
-	case kind != Resource:
-		return d, refuse(join(n.path, "kind"), "must be "+Resource)
 	}
 	e, err := prepare(&d)
 	if err != nil {
 		return d, within(n.path, err)
 	}
 	return e.document, nil
+}
+
+// says checks that a member is one of some texts.
+func (n node) says(name string, texts ...string) error {
+	if n.kind != objectNode {
+		return refuse(n.path, "must be an object")
+	}
+	i := slices.Index(n.names, name)
+	if i < 0 || n.list[i].kind != textNode || !slices.Contains(texts, n.list[i].text) {
+		return refuse(join(n.path, name), "must be "+texts[0])
+	}
+	return nil
 }
 
 func (d *Document) decodeSpec(n node) error {

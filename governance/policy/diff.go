@@ -74,7 +74,7 @@ func (c Change) String() string {
 		switch {
 		case f.Account:
 			b.WriteString("; counting starts at zero in another account")
-		case calendarField(f.Field) && !c.Account:
+		case calendarField(f.Field) && !c.Account && f.Old != "" && f.New != "":
 			b.WriteString("; the same account, from the next end of a window on")
 		}
 	}

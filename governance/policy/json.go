@@ -32,7 +32,7 @@ const (
 
 const (
 	maxDepth = 16 // documents have 7
-	maxNodes = 1_000_000
+	maxNodes = 500_000
 )
 
 // parse reads exactly one JSON value, whose place is path.

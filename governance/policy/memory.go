@@ -115,13 +115,13 @@ func (m *Memory) edit(ctx context.Context, prepare func() (*Edit, error)) (Snaps
 func (m *Memory) commit(e *Edit) (Snapshot, []*held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now.snapshot
+	was := m.now
+	now := was.snapshot
 	next, err := e.On(now)
 	if err != nil {
 		return Snapshot{}, nil, err
 	}
 	if next != now.Set {
-		was := m.now
 		now.Set, now.Generation, now.Revision = next, next.generation, now.Revision+1
 		m.now = &held{snapshot: now, ended: make(chan struct{})}
 		m.old[was] = true

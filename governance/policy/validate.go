@@ -24,7 +24,7 @@ const (
 	MaxPercent       = Percent(1000)
 	MaxMilliUSD      = math.MaxInt64 / microPerMilli
 	MaxDocumentBytes = 64 << 10 // encoded
-	MaxInputBytes    = 16 << 20 // of one call of a decoder
+	MaxInputBytes    = 8 << 20  // of one call of a decoder
 
 	minRenew, maxRenew = time.Second, 24 * time.Hour
 )

@@ -12,6 +12,7 @@ func TestTheRulesBite(t *testing.T) {
 	tr := &tree{files: []file{
 		{dir: "governance", imports: []string{m + "governance/amount", m + "keys", m + "quota"}},
 		{dir: "keys", imports: []string{m + "governance/amount"}},
+		{dir: "governance/policy", imports: []string{m + "governance/amount", m + "quota"}},
 	}}
 	for _, c := range []struct {
 		dir, imp string
@@ -28,6 +29,21 @@ func TestTheRulesBite(t *testing.T) {
 		{"governance/amount", m + "keys", false},
 		{"governance/pricing", "github.com/shopspring/decimal", true},
 		{"governance/usage", "github.com/shopspring/decimal", false},
+		{"governance/policy", m + "quota", true},
+		{"governance/policy", m + "keys", false},
+		{"governance/policy", m + "governance", false},
+		{"governance/policy", "go.yaml.in/yaml/v3", false},
+		{"governance/policy", m + "governance/policy/policypg", false},
+		{"governance/policy/policyyaml", "go.yaml.in/yaml/v3", true},
+		{"governance/policy/policyyaml", "gopkg.in/yaml.v3", false},
+		{"governance/policy/policypg", m + "governance/policy", true},
+		{"governance/policy/policypg", m + "internal/pgtx", true},
+		{"governance/policy/policypg", m + "keys", false},
+		{"governance/policy/policypg", m + "governance", false},
+		{"governance/policy/policytest", m + "governance/policy", true},
+		{"governance/policy/policytest", m + "governance/policy/policypg", false},
+		{"governance/governancepg", m + "governance/policy/policypg", true},
+		{"governance/governancesqlite", m + "governance/policy/policypg", false},
 		{"keys/keyspg", m + "keys", true},
 		{"keys/keyspg", m + "governance/amount", true},
 		{"keys/keyspg", m + "internal/pgtx", true},
@@ -78,7 +94,7 @@ func TestTheRulesBite(t *testing.T) {
 	}
 	for dir, want := range map[string]kind{
 		".": root, "keys": core, "keys/keyspg": pg, "keys/leasepg": stranger, "keys/keyssqlite": sqlite, "keys/keystest": suite,
-		"governance/governancetest": suite, "governance/cache": stranger, "internal/x/y": inner, "examples/a": example, "pkg": stranger,
+		"governance/governancetest": suite, "governance/policy/policytest": suite, "governance/policy/policypg": pg, "governance/policy/policymem": stranger, "governance/cache": stranger, "internal/x/y": inner, "examples/a": example, "pkg": stranger,
 	} {
 		if got := kindOf(dir); got != want {
 			t.Errorf("%s is taken for kind %d", dir, got)

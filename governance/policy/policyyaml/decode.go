@@ -17,8 +17,11 @@ import (
 )
 
 const (
-	maxDepth  = 16 // as for JSON
-	maxValues = 1_000_000
+	maxDepth  = 16 // as for JSON, where the whole stream is one list
+	maxValues = 500_000
+	// A parser makes nodes of everything before anybody can count them, so what could
+	// begin one is counted first.
+	maxMarks = 2 * maxValues
 )
 
 // Decode reads a stream of documents as YAML or JSON, and returns them in canonical
@@ -34,6 +37,8 @@ func Decode(data []byte) ([]policy.Document, error) {
 		return nil, &policy.Error{Path: "documents", Why: "must be UTF-8"}
 	case json.Valid(data):
 		return policy.Decode(data)
+	case marks(data) > maxMarks:
+		return nil, tooMany(0)
 	}
 	c := converter{lines: map[string]int{}}
 	if err := c.stream(data); err != nil {
@@ -45,6 +50,18 @@ func Decode(data []byte) ([]policy.Document, error) {
 		return nil, &policy.Error{Path: e.Path, Why: e.Why, Line: c.line(e.Path)}
 	}
 	return out, err
+}
+
+func marks(data []byte) int {
+	n := bytes.Count(data, []byte("- ")) + bytes.Count(data, []byte("-\n"))
+	for _, mark := range []byte(",:[{?") {
+		n += bytes.Count(data, []byte{mark})
+	}
+	return n
+}
+
+func tooMany(line int) error {
+	return &policy.Error{Path: "documents", Why: fmt.Sprintf("must have at most %d values", maxValues), Line: line}
 }
 
 // converter writes a stream as one JSON list, and remembers where everything stood.
@@ -93,7 +110,7 @@ func (c *converter) top(n *yaml.Node) error {
 		if c.count > 0 {
 			c.json = append(c.json, ',')
 		}
-		if err := c.value(fmt.Sprintf("documents[%d]", c.count), n, 0); err != nil {
+		if err := c.value(fmt.Sprintf("documents[%d]", c.count), n, 1); err != nil {
 			return err
 		}
 		c.count++
@@ -110,9 +127,9 @@ func empty(n *yaml.Node) bool {
 // all else where the JSON is read.
 func (c *converter) value(path string, n *yaml.Node, depth int) error {
 	if c.values++; c.values > maxValues {
-		return refuse(n, "documents", fmt.Sprintf("must have at most %d values", maxValues))
+		return tooMany(n.Line)
 	}
-	if depth > maxDepth {
+	if depth >= maxDepth && n.Kind != yaml.ScalarNode {
 		return refuse(n, path, "must not be nested so deep")
 	}
 	if err := c.plain(path, n); err != nil {
