@@ -88,6 +88,7 @@ func (c *Config) check(k *checker) error {
 	if err := c.Keys.Format().Validate(); err != nil {
 		k.fault("keys", "%s", strings.TrimPrefix(err.Error(), "keys: "))
 	}
+	c.checkBootstrap(k)
 	c.checkUpstreams(k)
 	c.checkRoutes(k)
 	if c.Requests.MaxBodyBytes < 1024 || c.Requests.MaxBodyBytes > 1<<30 {

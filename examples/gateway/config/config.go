@@ -17,6 +17,7 @@ type Config struct {
 	Storage   Storage    `yaml:"storage"`
 	Prices    Prices     `yaml:"prices"`
 	Keys      Keys       `yaml:"keys"`
+	Bootstrap Bootstrap  `yaml:"bootstrap"`
 	Upstreams []Upstream `yaml:"upstreams"`
 	Routes    []Route    `yaml:"routes"`
 	Requests  Requests   `yaml:"requests"`

@@ -71,6 +71,13 @@ func (s *Server) open(ctx context.Context) error {
 	if s.Storage, err = storage.Open(ctx, s.Config.Storage.SQLite, storage.Options{Serve: true, Format: s.Config.Keys.Format()}); err != nil {
 		return err
 	}
+	declared, err := s.Storage.Keys.Bootstrap(ctx, s.Config.Bootstrap.Declarations())
+	if err != nil {
+		return err
+	}
+	for _, name := range declared.Created {
+		s.logger.Info("declared for the first time", "kind", name.Kind, "id", name.ID)
+	}
 	s.cache = keys.NewCache(s.Storage.Keys, nil)
 	s.Governor, err = governance.New(s.Storage, &governance.Options{
 		StepTimeout: s.Config.Timeouts.Storage.Duration, Evict: s.cache.Evict, Logger: s.logger,
