@@ -73,6 +73,19 @@ func versionIn(dir string) int {
 }
 
 func newLocal(ctx context.Context, l launch) (engine, *guard, error) {
+	e, g, err := place(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := e.init(ctx); err != nil {
+		_ = g.release()
+		return nil, nil, err
+	}
+	return e, g, nil
+}
+
+// place makes the folder of a server that has no data yet.
+func place(l launch) (*local, *guard, error) {
 	bin, err := findBinaries()
 	if err != nil {
 		return nil, nil, err
@@ -89,12 +102,10 @@ func newLocal(ctx context.Context, l launch) (engine, *guard, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	e := &local{bin: bin, dir: dir, launch: l, user: user}
-	if err := e.init(ctx); err != nil {
-		_ = g.release()
-		return nil, nil, err
+	if err := user.own(dir); err != nil {
+		return nil, nil, errors.Join(err, g.release())
 	}
-	return e, g, nil
+	return &local{bin: bin, dir: dir, launch: l, user: user}, g, nil
 }
 
 func (e *local) data() string { return filepath.Join(e.dir, "data") }
@@ -104,10 +115,8 @@ func (e *local) init(ctx context.Context) error {
 	if err := os.WriteFile(pw, []byte(e.launch.password+"\n"), 0o600); err != nil {
 		return err
 	}
-	for _, p := range []string{e.dir, pw} {
-		if err := e.user.own(p); err != nil {
-			return err
-		}
+	if err := e.user.own(pw); err != nil {
+		return err
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(e.bin, "initdb"), "--pgdata", e.data(), "--username", "postgres",
 		"--auth", "password", "--pwfile", pw, "--encoding", "UTF8", "--locale", "C", "--no-sync")
