@@ -25,6 +25,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/command"
 	"github.com/tallystick-go/tallystick/examples/gateway/provider"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
+	"github.com/tallystick-go/tallystick/internal/pgtest"
 )
 
 // asChild makes this test binary be the gateway.
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asChild) != "" {
 		os.Exit(command.Run(command.Process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv}))
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Run(m))
 }
 
 const document = `
@@ -65,6 +66,20 @@ func newPlace(t *testing.T) *place {
 }
 
 func (p *place) path(name string) string { return filepath.Join(p.folder, name) }
+
+func (p *place) document() string {
+	p.t.Helper()
+	data, err := os.ReadFile(p.path("gateway.yaml"))
+	require.NoError(p.t, err)
+	return string(data)
+}
+
+func (p *place) write(document string) {
+	p.t.Helper()
+	require.NoError(p.t, os.WriteFile(p.path("gateway.yaml"), []byte(document), 0o600))
+}
+
+func (p *place) append(text string) { p.write(p.document() + text) }
 
 // child is a gateway in a process of its own.
 type child struct {
@@ -105,6 +120,13 @@ func (p *place) serve() *child {
 	_ = c.wait()
 	p.t.Fatalf("the gateway did not start: %s", c.errors)
 	return nil
+}
+
+// stop ends a gateway in good order.
+func (c *child) stop() {
+	c.t.Helper()
+	require.NoError(c.t, c.Process.Signal(syscall.SIGTERM))
+	require.NoError(c.t, c.wait(), c.errors)
 }
 
 // run runs a command in this process.

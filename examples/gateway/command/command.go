@@ -30,6 +30,8 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway keys   list | show | create | update | revoke | rotate | usage
   gateway holds  list | resolve | frozen | release
   gateway verify                     audit all accounts
+  gateway keys import                keys of a stopped gateway, of LiteLLM or of new-api, by hash
+  gateway keys mint                  a token for a key that the configuration declares
 
 teams, keys, holds and verify work over the admin API of a running gateway,
 

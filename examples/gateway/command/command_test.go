@@ -62,6 +62,11 @@ func TestMisused(t *testing.T) {
 		"huge amount":          {[]string{"teams", "create", "-cost-per-day", "$99999999999999", "-sqlite", file}, "amount"},
 		"half a resolution":    {[]string{"holds", "resolve", "x", "-tokens", "5", "-sqlite", file}, "-not-sent"},
 		"both resolutions":     {[]string{"holds", "resolve", "x", "-not-sent", "-tokens", "5", "-cost", "5", "-sqlite", file}, "-not-sent"},
+		"import from nowhere":  {[]string{"keys", "import", "-sqlite", file}, "-from must be"},
+		"import of nothing":    {[]string{"keys", "import", "-from", "litellm", "-sqlite", file}, "-keys FILE"},
+		"import into nothing":  {[]string{"keys", "import", "-from", "litellm", "-keys", "x"}, "say where to"},
+		"import into two":      {[]string{"keys", "import", "-from", "sqlite", "-source", "x", "-sqlite", file, "-postgres", "env:X"}, "say where to"},
+		"dry run of a store":   {[]string{"keys", "import", "-from", "sqlite", "-source", "x", "-dry-run"}, "as it is"},
 		"half a second":        {[]string{"keys", "rotate", "x", "-grace", "500ms", "-sqlite", file}, "whole seconds"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,11 +51,21 @@ func (o *output) row(cells ...any) {
 	fmt.Fprintln(o)
 }
 
+// unserved are operations that no admin API offers.
+var unserved = map[string]func(p Process, ctx context.Context, args []string) error{
+	"keys import": Process.keysImport, "keys mint": Process.keysMint,
+}
+
 // group runs one of several operations.
 func (p Process) group(ctx context.Context, name string, args []string, operations map[string]operation) error {
 	names := make([]string, 0, len(operations))
 	for n := range operations {
 		names = append(names, n)
+	}
+	for full := range unserved {
+		if operation, of := strings.CutPrefix(full, name+" "); of {
+			names = append(names, operation)
+		}
 	}
 	slices.Sort(names)
 	if len(args) == 0 {
@@ -65,6 +75,9 @@ func (p Process) group(ctx context.Context, name string, args []string, operatio
 	case "help", "-h", "-help", "--help":
 		fmt.Fprintf(p.Out, "usage: gateway %s %s [flags]\n-h after one of them lists its flags.\n", name, strings.Join(names, " | "))
 		return nil
+	}
+	if run, is := unserved[name+" "+args[0]]; is {
+		return run(p, ctx, args[1:])
 	}
 	o, known := operations[args[0]]
 	if !known {

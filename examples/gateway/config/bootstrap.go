@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ type Team struct {
 	AllowedRegions   []string          `yaml:"allowed_regions"`
 	Guardrail        string            `yaml:"guardrail"`
 	Metadata         map[string]string `yaml:"metadata"`
-	DefaultMaxTokens *int64            `yaml:"default_max_tokens"`
+	DefaultMaxTokens Whole             `yaml:"default_max_tokens"`
 }
 
 // Key is a declared key. Its token is a reference, as every secret.
@@ -42,25 +43,62 @@ type Key struct {
 	AllowedModels    []string          `yaml:"allowed_models"`
 	AllowedRegions   []string          `yaml:"allowed_regions"`
 	Metadata         map[string]string `yaml:"metadata"`
-	DefaultMaxTokens *int64            `yaml:"default_max_tokens"`
+	DefaultMaxTokens Whole             `yaml:"default_max_tokens"`
 	ExpiresAt        string            `yaml:"expires_at"`
 	Token            Secret            `yaml:"token"`
 }
 
 // Limits are those of a team or key; what is absent is unlimited.
 type Limits struct {
-	RequestsPerMinute *int64 `yaml:"requests_per_minute"`
-	TokensPerMinute   *int64 `yaml:"tokens_per_minute"`
-	TokensPerDay      *int64 `yaml:"tokens_per_day"`
-	Concurrency       *int64 `yaml:"concurrency"`
-	CostPerDay        *int64 `yaml:"cost_per_day_microusd"`
-	CostPerMonth      *int64 `yaml:"cost_per_month_microusd"`
+	RequestsPerMinute Whole `yaml:"requests_per_minute"`
+	TokensPerMinute   Whole `yaml:"tokens_per_minute"`
+	TokensPerDay      Whole `yaml:"tokens_per_day"`
+	Concurrency       Whole `yaml:"concurrency"`
+	CostPerDay        Whole `yaml:"cost_per_day_microusd"`
+	CostPerMonth      Whole `yaml:"cost_per_month_microusd"`
 }
 
-func (l Limits) core() keys.Limits {
+// Whole is a whole number, or absent. The YAML library would cut a fraction off.
+type Whole struct {
+	n   *int64
+	bad bool
+}
+
+// UnmarshalYAML reads a number. What is none is refused by the check, with its path.
+func (w *Whole) UnmarshalYAML(decode func(any) error) error {
+	var v any
+	if err := decode(&v); err != nil {
+		return err
+	}
+	*w = Whole{}
+	switch v := v.(type) {
+	case nil:
+	case int64:
+		w.n = &v
+	case uint64:
+		n := int64(v & math.MaxInt64)
+		w.n, w.bad = &n, v > math.MaxInt64
+	default:
+		w.bad = true
+	}
+	return nil
+}
+
+func (k *checker) whole(path string, w Whole) *int64 {
+	if w.bad {
+		k.fault(path, "must be a whole number that fits 64 bits")
+	}
+	return w.n
+}
+
+func (k *checker) limits(path string, l Limits) keys.Limits {
 	return keys.Limits{
-		RequestsPerMinute: l.RequestsPerMinute, TokensPerMinute: l.TokensPerMinute, TokensPerDay: l.TokensPerDay, Concurrency: l.Concurrency,
-		CostPerDay: (*amount.MicroUSD)(l.CostPerDay), CostPerMonth: (*amount.MicroUSD)(l.CostPerMonth),
+		RequestsPerMinute: k.whole(path+".requests_per_minute", l.RequestsPerMinute),
+		TokensPerMinute:   k.whole(path+".tokens_per_minute", l.TokensPerMinute),
+		TokensPerDay:      k.whole(path+".tokens_per_day", l.TokensPerDay),
+		Concurrency:       k.whole(path+".concurrency", l.Concurrency),
+		CostPerDay:        (*amount.MicroUSD)(k.whole(path+".cost_per_day_microusd", l.CostPerDay)),
+		CostPerMonth:      (*amount.MicroUSD)(k.whole(path+".cost_per_month_microusd", l.CostPerMonth)),
 	}
 }
 
@@ -81,17 +119,18 @@ func (c *Config) checkBootstrap(k *checker) {
 		b.prepared.Declarations = append(b.prepared.Declarations, d)
 	}
 	for i, t := range b.Teams {
-		declare(fmt.Sprintf("bootstrap.teams[%d]", i), keys.Declaration{Team: &keys.CreateTeam{
-			ID: t.ID, Name: t.Name, Limits: t.Limits.core(), AllowedModels: t.AllowedModels, AllowedRegions: t.AllowedRegions,
-			Guardrail: t.Guardrail, Metadata: t.Metadata, DefaultMaxTokens: t.DefaultMaxTokens,
+		path := fmt.Sprintf("bootstrap.teams[%d]", i)
+		declare(path, keys.Declaration{Team: &keys.CreateTeam{
+			ID: t.ID, Name: t.Name, Limits: k.limits(path+".limits", t.Limits), AllowedModels: t.AllowedModels, AllowedRegions: t.AllowedRegions,
+			Guardrail: t.Guardrail, Metadata: t.Metadata, DefaultMaxTokens: k.whole(path+".default_max_tokens", t.DefaultMaxTokens),
 		}})
 	}
 	for i := range b.Keys {
 		key := &b.Keys[i]
 		path := fmt.Sprintf("bootstrap.keys[%d]", i)
 		out := &keys.CreateKey{
-			ID: key.ID, TeamID: key.TeamID, Owner: key.Owner, Name: key.Name, Limits: key.Limits.core(), AllowedModels: key.AllowedModels,
-			AllowedRegions: key.AllowedRegions, Metadata: key.Metadata, DefaultMaxTokens: key.DefaultMaxTokens,
+			ID: key.ID, TeamID: key.TeamID, Owner: key.Owner, Name: key.Name, Limits: k.limits(path+".limits", key.Limits), AllowedModels: key.AllowedModels,
+			AllowedRegions: key.AllowedRegions, Metadata: key.Metadata, DefaultMaxTokens: k.whole(path+".default_max_tokens", key.DefaultMaxTokens),
 		}
 		if key.ExpiresAt != "" {
 			at, err := time.Parse(time.RFC3339, key.ExpiresAt)

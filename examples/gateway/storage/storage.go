@@ -30,6 +30,9 @@ type Options struct {
 	// Serve creates and migrates the file, and refuses it while another gateway
 	// serves it. Without it the file must be there and up to date, and may be in use.
 	Serve bool
+	// Alone refuses the file while a gateway serves it, and keeps gateways from
+	// serving it until Close.
+	Alone bool
 	// Format is how tokens look.
 	Format keys.Format
 }
@@ -73,7 +76,7 @@ func (f *File) open(ctx context.Context, path string, o Options) error {
 	if err := touched.Close(); err != nil {
 		return fmt.Errorf("%w: %w", ErrFile, plain(err))
 	}
-	if o.Serve {
+	if o.Serve || o.Alone {
 		if f.lock, err = lock(path + ".serve"); err != nil {
 			return err
 		}
