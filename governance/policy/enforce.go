@@ -109,11 +109,17 @@ func (s *Set) Enforce(p Profile, o Enforcing) *Enforcement {
 			}
 			continue
 		}
-		for j, m := range matchesOf(d) {
-			if verdicts[j].Enforced {
-				e.index[d.Subject] = append(e.index[d.Subject], m)
+		matches := s.entries[i].matches
+		if slices.ContainsFunc(verdicts, func(v Verdict) bool { return !v.Enforced }) {
+			var kept []Match
+			for j, m := range matches {
+				if verdicts[j].Enforced {
+					kept = append(kept, m)
+				}
 			}
+			matches = kept
 		}
+		add(e.index, d.Subject, matches)
 	}
 	return e
 }

@@ -63,6 +63,14 @@ func (s *Set) Match(team, user string) []Match {
 	return matchIn(s.index, team, user)
 }
 
+// add appends to an index. The first list of a subject is taken as it is, and never grown in place.
+func add(index map[Subject][]Match, subject Subject, matches []Match) {
+	if before := index[subject]; before != nil {
+		matches = append(before, matches...)
+	}
+	index[subject] = slices.Clip(matches)
+}
+
 func matchIn(index map[Subject][]Match, team, user string) []Match {
 	var lists [3][]Match
 	size := 0

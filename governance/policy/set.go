@@ -53,6 +53,7 @@ type prepared struct {
 	document Document
 	text     string // the encoded document
 	digest   [sha256.Size]byte
+	matches  []Match
 }
 
 func prepare(d *Document) (*prepared, error) {
@@ -67,6 +68,7 @@ func prepare(d *Document) (*prepared, error) {
 	}
 	p.text = string(e.out)
 	p.digest = sha256.Sum256(e.out)
+	p.matches = matchesOf(&p.document)
 	return p, nil
 }
 
@@ -103,8 +105,7 @@ func assemble(entries []*prepared) (*Set, error) {
 	digest.Write([]byte(generationLabel))
 	for _, e := range entries {
 		digest.Write(e.digest[:])
-		subject := e.document.Subject
-		s.index[subject] = append(s.index[subject], matchesOf(&e.document)...)
+		add(s.index, e.document.Subject, e.matches)
 	}
 	digest.Sum(s.generation[:0])
 	return s, nil

@@ -10,7 +10,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/tallystick-go/tallystick/governance/policy"
@@ -222,6 +221,6 @@ func (k *kit) place(s policy.Snapshot, err error, path string) {
 func (k *kit) truth(ok bool, rule string, args ...any) {
 	k.Helper()
 	if !ok {
-		k.Fatal(fmt.Sprintf(rule, args...))
+		k.Fatalf(rule, args...)
 	}
 }
