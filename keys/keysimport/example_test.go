@@ -2,14 +2,17 @@ package keysimport_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keysimport"
+	"github.com/tallystick-go/tallystick/keys/keyssqlite"
 )
 
 func ExampleNewAPI() {
@@ -44,4 +47,52 @@ func ExampleNewAPI() {
 	// tokens  3     newapi-8    status        narrower  is disabled: carried as revoked, which is final here
 	// true
 	// key newapi-7 of team newapi-vip [gpt-4o] $5.000000 <nil>
+}
+
+func ExampleCopy() {
+	ctx := context.Background()
+	folder, err := os.MkdirTemp("", "tallystick")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	db, err := sql.Open("sqlite", filepath.Join(folder, "keys.db")+
+		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=fullfsync(1)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	old, err := keyssqlite.New(db, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer old.Close()
+	if err := old.Migrate(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := old.CreateTeam(ctx, keys.CreateTeam{ID: "research"}); err != nil {
+		log.Fatal(err)
+	}
+	made, err := old.CreateKey(ctx, keys.CreateKey{ID: "one", TeamID: "research"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := old.RevokeKey(ctx, keys.RevokeKey{ID: "one"}); err != nil {
+		log.Fatal(err)
+	}
+
+	shared, err := governancemem.New(nil) // a *keyspg.Store, in earnest
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		done, err := keysimport.Copy(ctx, shared.Keys, old)
+		fmt.Println("added", done.Added, err)
+	}
+	_, err = shared.Keys.Resolve(ctx, made.Token.Reveal())
+	fmt.Println(err)
+	// Output:
+	// added 1 teams, 1 keys, 1 secrets, 0 declarations <nil>
+	// added 0 teams, 0 keys, 0 secrets, 0 declarations <nil>
+	// keys: revoked
 }

@@ -104,6 +104,21 @@ func edits() []edit {
 			require.Equal(t, err == nil, errors.Is(old, keys.ErrRevoked), "one of the two tokens is good")
 			return err == nil
 		}, nil},
+		{"Bootstrap", func(ctx context.Context, s *keyspg.Store, at *target) error {
+			_, err := s.Bootstrap(ctx, keys.Bootstrap{Declarations: []keys.Declaration{
+				{Key: &keys.CreateKey{ID: at.key + "-new", TeamID: at.team + "-new", Token: at.brought}}, {Team: &keys.CreateTeam{ID: at.team + "-new"}},
+			}})
+			return err
+		}, broughtIn, nil},
+		{"Import", func(ctx context.Context, s *keyspg.Store, at *target) error {
+			_, err := s.Import(ctx, func(yield func(keys.Rows, error) bool) {
+				_ = yield(keys.Rows{Teams: []keys.Team{{ID: at.team + "-new", Revision: 1}}}, nil) && yield(keys.Rows{
+					Keys:    []keys.Key{{ID: at.key + "-new", TeamID: at.team + "-new", Revision: 1}},
+					Secrets: []keys.Secret{{KeyID: at.key + "-new", Hash: at.brought.Hash()}},
+				}, nil)
+			})
+			return err
+		}, broughtIn, nil},
 		// Looks: nothing is ever in force, and that nothing could be read is never an unknown key.
 		{"Resolve", func(ctx context.Context, s *keyspg.Store, at *target) error {
 			_, err := s.Reload(ctx, at.principal)
@@ -114,6 +129,16 @@ func edits() []edit {
 			return err
 		}, nil, nil},
 	}
+}
+
+// broughtIn reports whether a team and its key came in, which they do together.
+func broughtIn(t *testing.T, at *target) bool {
+	_, team := at.direct.Team(t.Context(), at.team+"-new")
+	_, key := at.direct.Resolve(t.Context(), at.brought.Reveal())
+	require.True(t, team == nil || errors.Is(team, keys.ErrNotFound), "%v", team)
+	require.True(t, key == nil || errors.Is(key, keys.ErrUnknown), "%v", key)
+	require.Equal(t, team == nil, key == nil, "all or none")
+	return key == nil
 }
 
 // TestCutAtEveryMessage: the connection ends at the k-th message of an edit, for every k, its barrier

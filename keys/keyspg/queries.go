@@ -65,6 +65,9 @@ var (
 	insertSecrets  = manyRows("key_secrets", keys.SecretColumns)
 	insertDeclared = manyRows("key_declarations", keys.DeclaredColumns)
 
+	// After many rows came in: until the planner knows of them, it would sort what it can walk.
+	analyze = `analyze {{schema}}.teams, {{schema}}.keys, {{schema}}.key_secrets, {{schema}}.key_declarations`
+
 	// Each id is one walk down two indexes, whatever the planner knew of the tables when
 	// it made a plan to keep.
 	selectDefinitions = `select w.n - 1, k.revision, t.revision, k.revoked_us, k.expires_us, t.deleted_us
@@ -133,7 +136,7 @@ type queries struct {
 	selectKeysOfTeamAndOwner                                            string
 	selectByHash, selectRotation, retireSecrets, insertSecret           string
 	keepTeams, selectKeysByID, selectSecrets, selectDeclared            string
-	insertTeams, insertKeys, insertSecrets, insertDeclared              string
+	insertTeams, insertKeys, insertSecrets, insertDeclared, analyze     string
 }
 
 func splice(schema pgtx.Schema) queries {
@@ -144,6 +147,6 @@ func splice(schema pgtx.Schema) queries {
 		s(selectKeys), s(selectKeysOfTeam), s(selectKeysOfOwner), s(selectKeysOfTeamAndOwner),
 		s(selectByHash), s(selectRotation), s(retireSecrets), s(insertSecret),
 		s(keepTeams), s(selectKeysByID), s(selectSecrets), s(selectDeclared),
-		s(insertTeams), s(insertKeys), s(insertSecrets), s(insertDeclared),
+		s(insertTeams), s(insertKeys), s(insertSecrets), s(insertDeclared), s(analyze),
 	}
 }

@@ -47,6 +47,9 @@ func (s *Store) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstrap
 // which rows are read elsewhere, not the whole.
 var importing = pgtx.Options{Idle: time.Minute, Statement: time.Minute, Lock: 10 * time.Second, Commit: time.Minute}
 
+// many is after how many keys the tables are analyzed.
+const many = 1000
+
 // Import implements keys.Importer. Bootstraps and other imports wait meanwhile; what
 // gateways do goes on.
 func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
@@ -73,7 +76,11 @@ func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (k
 			}
 			done.Note(batch.Count(), add.Count())
 		}
-		return nil
+		if done.Added.Keys < many {
+			return nil
+		}
+		_, err := tx.Exec(ctx, s.sql.analyze)
+		return err
 	})
 	return orZero(done, err)
 }

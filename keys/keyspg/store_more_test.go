@@ -14,6 +14,7 @@ import (
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyspg"
+	"github.com/tallystick-go/tallystick/keys/keystest"
 )
 
 func one(t *testing.T) (*keyspg.Store, *pgtest.DB, keys.CreatedKey) {
@@ -155,6 +156,32 @@ func TestAStalledDatabaseIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, keys.ErrUnavailable)
 	_, err = s.Keys(ctx, keys.ListKeys{})
 	require.ErrorIs(t, err, keys.ErrUnavailable)
+}
+
+// What came in by the thousand is known to the planner when the import returns.
+func TestAnImportIsAnalyzed(t *testing.T) {
+	ctx := t.Context()
+	s, db := hurried(t)
+	require.NoError(t, keystest.BenchFill(ctx, s, 1500))
+	var known int64
+	require.NoError(t, db.Pool.QueryRow(ctx, "select reltuples::bigint from pg_class where oid = $1::text::regclass", db.Schema+".keys").Scan(&known))
+	require.EqualValues(t, 1500, known)
+}
+
+// An import takes turns with bootstraps and waits for no admission.
+func TestBringingInWaitsForNoAdmission(t *testing.T) {
+	ctx := t.Context()
+	s, db := hurried(t)
+	defer admission(t, s, db)()
+	token, err := keys.Mint(nil)
+	require.NoError(t, err)
+	_, err = s.Bootstrap(ctx, keys.Bootstrap{Declarations: []keys.Declaration{
+		{Team: &keys.CreateTeam{ID: "red"}}, {Key: &keys.CreateKey{ID: "k", TeamID: "red", Token: token}},
+	}})
+	require.NoError(t, err)
+	_, err = s.Resolve(ctx, token.Reveal())
+	require.NoError(t, err)
+	require.NoError(t, keystest.BenchFill(ctx, s, 10))
 }
 
 func TestAttach(t *testing.T) {

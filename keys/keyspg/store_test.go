@@ -1,7 +1,9 @@
 package keyspg_test
 
 import (
+	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,3 +92,14 @@ func TestStoreModes(t *testing.T) {
 }
 
 func BenchmarkStore(b *testing.B) { keystest.Bench(b, harness(nil)) }
+
+// BenchmarkSize compares a thousand keys with as many as TALLYSTICK_BENCH_KEYS says.
+func BenchmarkSize(b *testing.B) {
+	sizes := []int{1000}
+	if n, err := strconv.Atoi(os.Getenv("TALLYSTICK_BENCH_KEYS")); err == nil && n > 0 {
+		sizes = append(sizes, n)
+	}
+	for _, n := range sizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { keystest.BenchSize(b, harness(nil).New(b), n) })
+	}
+}

@@ -1,6 +1,7 @@
 package keyssqlite_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -86,4 +87,60 @@ func run(ctx context.Context, db *sql.DB) error {
 	_, err = st.Resolve(ctx, rotated.Token.Reveal())
 	fmt.Println("after the revocation:", err)
 	return nil
+}
+
+// ExampleStore_Bootstrap is what every start of every replica does.
+func ExampleStore_Bootstrap() {
+	ctx := context.Background()
+	st, closer := emptyStore()
+	defer closer()
+	token, err := keys.Mint(bytes.NewReader(make([]byte, 32))) // from the environment, in earnest
+	if err != nil {
+		log.Fatal(err)
+	}
+	configured := func(owner string) keys.Bootstrap {
+		return keys.Bootstrap{Declarations: []keys.Declaration{
+			{Team: &keys.CreateTeam{ID: "research", Limits: keys.Limits{TokensPerDay: keys.Limit(1000)}}},
+			{Key: &keys.CreateKey{ID: "ci", TeamID: "research", Owner: owner, Token: token}},
+		}}
+	}
+	first, err := st.Bootstrap(ctx, configured("ann"))
+	fmt.Println(first.Created, first.Unchanged, err)
+	if _, err := st.RevokeKey(ctx, keys.RevokeKey{ID: "ci"}); err != nil {
+		log.Fatal(err)
+	}
+	again, err := st.Bootstrap(ctx, configured("ann"))
+	fmt.Println(again.Created, again.Unchanged, err)
+	_, err = st.Resolve(ctx, token.Reveal())
+	fmt.Println(err)
+	_, err = st.Bootstrap(ctx, configured("bob"))
+	fmt.Println(err)
+	// Output:
+	// [team research key ci] 0 <nil>
+	// [] 2 <nil>
+	// keys: revoked
+	// keys: conflict: key ci (owner): was declared differently before: restore the declaration, or edit the row instead
+}
+
+func emptyStore() (st *keyssqlite.Store, closer func()) {
+	folder, err := os.MkdirTemp("", "tallystick")
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(folder, "keys.db")+
+		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=fullfsync(1)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if st, err = keyssqlite.New(db, nil); err == nil {
+		err = st.Migrate(context.Background())
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	return st, func() {
+		if err := errors.Join(st.Close(), db.Close(), os.RemoveAll(folder)); err != nil {
+			log.Fatal(err)
+		}
+	}
 }

@@ -2,7 +2,10 @@ package keyssqlite_test
 
 import (
 	"database/sql"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,3 +73,14 @@ func harness() keystest.Harness {
 
 func TestStore(t *testing.T)      { keystest.Run(t, harness()) }
 func BenchmarkStore(b *testing.B) { keystest.Bench(b, harness()) }
+
+// BenchmarkSize compares a thousand keys with as many as TALLYSTICK_BENCH_KEYS says.
+func BenchmarkSize(b *testing.B) {
+	sizes := []int{1000}
+	if n, err := strconv.Atoi(os.Getenv("TALLYSTICK_BENCH_KEYS")); err == nil && n > 0 {
+		sizes = append(sizes, n)
+	}
+	for _, n := range sizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { keystest.BenchSize(b, harness().New(b), n) })
+	}
+}
