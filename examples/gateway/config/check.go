@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -167,8 +168,8 @@ func (c *Config) checkUpstreams(k *checker) {
 			k.fault(at+".name", "another upstream has this name")
 		}
 		seen[u.Name] = true
-		if u.Protocol != OpenAI && u.Protocol != Anthropic {
-			k.fault(at+".protocol", "must be openai or anthropic")
+		if u.Protocol != OpenAI && u.Protocol != Anthropic && u.Protocol != Bedrock {
+			k.fault(at+".protocol", "must be openai, anthropic or bedrock")
 		}
 		u.URL = k.baseURL(at+".base_url", u)
 		if !k.blind {
@@ -183,9 +184,26 @@ func (c *Config) checkUpstreams(k *checker) {
 		default:
 			k.fault(at+".output_field", "must be max_tokens or max_completion_tokens")
 		}
-		if u.Protocol == Anthropic && (u.OutputField != "" || u.NoStreamUsage) {
+		if u.Protocol != OpenAI && (u.OutputField != "" || u.NoStreamUsage) {
 			k.fault(at, "output_field and no_stream_usage are for the protocol openai")
 		}
+		k.where(at, u)
+	}
+}
+
+// where checks what says in which region an upstream is, and what guards it.
+func (k *checker) where(at string, u *Upstream) {
+	if u.Region != "" {
+		k.name(at+".region", u.Region)
+	}
+	if u.Protocol != Bedrock && len(u.Guardrails) > 0 {
+		k.fault(at+".guardrails", "are Bedrock's: an attempt may name what another upstream applies by itself")
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Guardrails)) {
+		g := u.Guardrails[name]
+		k.name(at+".guardrails", name)
+		k.name(at+".guardrails."+name+".identifier", g.Identifier)
+		k.name(at+".guardrails."+name+".version", g.Version)
 	}
 }
 
@@ -257,7 +275,8 @@ func (c *Config) checkRoutes(k *checker) {
 			k.fault("routes", "the model %s is served by %s: add a route that says which comes first", m, strings.Join(serves[m], " and "))
 			continue
 		}
-		c.Routes = append(c.Routes, Route{Model: m, Attempts: []Attempt{{Upstream: serves[m][0], Model: m}}})
+		only := upstreams[serves[m][0]]
+		c.Routes = append(c.Routes, Route{Model: m, Attempts: []Attempt{{Upstream: only.Name, Model: m, Region: only.Region}}})
 	}
 }
 
@@ -270,6 +289,14 @@ func (k *checker) attempt(at string, r *Route, j int, upstreams map[string]*Upst
 	if u == nil {
 		k.fault(at+".upstream", "no upstream has this name")
 		return
+	}
+	if a.Region == "" {
+		a.Region = u.Region
+	} else {
+		k.name(at+".region", a.Region)
+	}
+	if a.Guardrail != "" && k.name(at+".guardrail", a.Guardrail) && u.Protocol == Bedrock && u.Guardrails[a.Guardrail] == (Guardrail{}) {
+		k.fault(at+".guardrail", "the upstream %s does not list this guardrail", u.Name)
 	}
 	if !slices.Contains(u.Models, a.Model) {
 		k.fault(at+".model", "the upstream %s does not list this model", u.Name)

@@ -56,6 +56,7 @@ func (k Keys) Format() keys.Format { return keys.Format{Prefixes: k.Prefixes, Fo
 const (
 	OpenAI    = "openai"
 	Anthropic = "anthropic"
+	Bedrock   = "bedrock"
 )
 
 // Upstream is a provider's endpoint and the models that it serves.
@@ -68,8 +69,17 @@ type Upstream struct {
 	AllowPlaintext bool     `yaml:"allow_plaintext"`
 	NoStreamUsage  bool     `yaml:"no_stream_usage"`
 	OutputField    string   `yaml:"output_field"`
+	Region         string   `yaml:"region"`
+	// Guardrails are those of Bedrock that attempts may name.
+	Guardrails map[string]Guardrail `yaml:"guardrails"`
 
 	URL *url.URL `yaml:"-"` // BaseURL without /v1 at its end
+}
+
+// Guardrail is one of Bedrock's.
+type Guardrail struct {
+	Identifier string `yaml:"identifier"`
+	Version    string `yaml:"version"`
 }
 
 // Route is a model that clients may ask for and where it is tried, in this order.
@@ -79,10 +89,13 @@ type Route struct {
 	Attempts []Attempt `yaml:"attempts"`
 }
 
-// Attempt is one place to try. An empty model is the route's.
+// Attempt is one place to try. An empty model is the route's, an empty region the
+// upstream's. Teams with a guardrail are served where it is named, others where none is.
 type Attempt struct {
-	Upstream string `yaml:"upstream"`
-	Model    string `yaml:"model"`
+	Upstream  string `yaml:"upstream"`
+	Model     string `yaml:"model"`
+	Region    string `yaml:"region"`
+	Guardrail string `yaml:"guardrail"`
 }
 
 // Requests bounds what clients send and names what is known to be harmless in it.

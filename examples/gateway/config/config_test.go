@@ -68,6 +68,36 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestRegionsAndGuardrails(t *testing.T) {
+	const bedrock = `
+  - name: aws
+    protocol: bedrock
+    base_url: https://bedrock-runtime.us-east-1.amazonaws.com
+    credential: env:KEY
+    region: us-east-1
+    guardrails: {strict: {identifier: abc123, version: "7"}}
+    models: ["us.anthropic.claude-x-v1:0", claude-y]
+routes:
+  - model: claude
+    attempts:
+      - {upstream: aws, model: "us.anthropic.claude-x-v1:0"}
+      - {upstream: aws, model: "us.anthropic.claude-x-v1:0", guardrail: strict}
+      - {upstream: aws, model: "us.anthropic.claude-x-v1:0", region: eu-west-1}
+`
+	c, err := config.Parse([]byte(strings.Replace(good, "\nroutes:\n", bedrock, 1)), "/etc/gateway", env)
+	require.NoError(t, err)
+	const model = "us.anthropic.claude-x-v1:0"
+	require.Equal(t, config.Route{Model: "claude", Attempts: []config.Attempt{
+		{Upstream: "aws", Model: model, Region: "us-east-1"}, {Upstream: "aws", Model: model, Region: "us-east-1", Guardrail: "strict"},
+		{Upstream: "aws", Model: model, Region: "eu-west-1"},
+	}}, c.Routes[0])
+	require.Contains(t, c.Routes, config.Route{Model: "claude-y", Attempts: []config.Attempt{{Upstream: "aws", Model: "claude-y", Region: "us-east-1"}}}, "a route that is not written has the region too")
+	require.Equal(t, config.Guardrail{Identifier: "abc123", Version: "7"}, c.Upstreams[2].Guardrails["strict"])
+
+	_, err = config.Parse([]byte(strings.Replace(good, "\nroutes:\n", strings.Replace(bedrock, "guardrail: strict", "guardrail: lax", 1), 1)), "/etc/gateway", env)
+	require.ErrorContains(t, err, "routes[0].attempts[1].guardrail: the upstream aws does not list this guardrail")
+}
+
 func TestLoadForAdmin(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(good, "env:ADMIN", "env:GATEWAY_TEST_ADMIN", 1)), 0o600))
@@ -123,7 +153,7 @@ func TestFaults(t *testing.T) {
 		"name with control":        {change("name: spare", `name: "a\u0007b"`), "upstreams[1].name", "control"},
 		"long name":                {change("name: spare", "name: "+strings.Repeat("x", 129)), "upstreams[1].name", "longer"},
 		"name twice":               {change("name: spare", "name: main"), "upstreams[1].name", "this name"},
-		"unknown protocol":         {change("protocol: openai", "protocol: grpc"), "upstreams[0].protocol", "openai or anthropic"},
+		"unknown protocol":         {change("protocol: openai", "protocol: grpc"), "upstreams[0].protocol", "openai, anthropic or bedrock"},
 		"no URL":                   {change("https://spare.example.com", "spare"), "upstreams[1].base_url", "URL"},
 		"other scheme":             {change("https://spare", "ftp://spare"), "upstreams[1].base_url", "URL"},
 		"plain text":               {change("https://spare", "http://spare"), "upstreams[1].base_url", "allow_plaintext"},
@@ -139,6 +169,12 @@ func TestFaults(t *testing.T) {
 		"two protocols":            {change("protocol: openai\n    base_url: https://spare", "protocol: anthropic\n    base_url: https://spare"), "routes[0].attempts[1].upstream", "one protocol"},
 		"ambiguous model":          {change("routes:\n  - model: gpt-4o-mini\n    attempts:\n      - upstream: main\n      - {upstream: spare, model: gpt-4o-mini}", ""), "routes", "main and spare"},
 		"output field":             {change("name: main", "name: main\n    output_field: tokens"), "upstreams[0].output_field", "max_tokens"},
+		"output field of Bedrock":  {change("protocol: openai\n    base_url: https://spare", "protocol: bedrock\n    output_field: max_tokens\n    base_url: https://spare"), "upstreams[1]", "for the protocol openai"},
+		"region with spaces":       {change("name: main", "name: main\n    region: 'us east'"), "upstreams[0].region", "spaces"},
+		"guardrails elsewhere":     {change("name: main", "name: main\n    guardrails: {strict: {identifier: a, version: '1'}}"), "upstreams[0].guardrails", "are Bedrock's"},
+		"guardrail without more":   {change("protocol: openai\n    base_url: https://spare", "protocol: bedrock\n    guardrails: {strict: {identifier: a}}\n    base_url: https://spare"), "upstreams[1].guardrails.strict.version", "missing"},
+		"attempt in no region":     {change("upstream: spare, model", "upstream: spare, region: 'a b', model"), "routes[0].attempts[1].region", "spaces"},
+		"attempt behind no name":   {change("upstream: spare, model", "upstream: spare, guardrail: 'a b', model"), "routes[0].attempts[1].guardrail", "spaces"},
 		"aliases without a file":   {good + "prices: {aliases: {a: b}}\n", "prices.file", "missing"},
 		"token prefix":             {good + "keys: {prefixes: [no-underscore]}\n", "keys", "underscore"},
 		"inline secret":            {change("token: env:ADMIN", "token: hunter2"), "admin.token", "does not stand in this file"},

@@ -7,20 +7,24 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
+	"github.com/tallystick-go/tallystick/governance/httpgov"
 )
 
 // body is a request's body, decoded, with the place where it names the model.
 type body struct {
 	data       []byte
 	model      string
-	start, end int // of the model's value in data
+	start, end int    // of the model's value in data; zero: the path names the model
+	action     string // what the path has behind the model
 }
 
-// readBody reads a body of at most limit bytes and finds the model. A wire.Error
-// is for the client; any other error means that the client has left.
+// readBody reads a body of at most limit bytes and finds the model, if the path does
+// not name one. A wire.Error is for the client; any other error means that the client
+// has left.
 func readBody(r *http.Request, limit int64) (*body, *wire.Error, error) {
 	if r.Body == nil {
 		return nil, &wire.Error{Status: http.StatusBadRequest, Code: "invalid_request", Message: "the body is missing"}, nil
@@ -48,6 +52,10 @@ func readBody(r *http.Request, limit int64) (*body, *wire.Error, error) {
 		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType, Code: "invalid_request", Message: "send the body plain or as gzip"}, nil
 	}
 	b := &body{data: data}
+	if model, action, ok := httpgov.ModelPath(r.URL); ok {
+		b.model, b.action = model, action
+		return b, nil, nil
+	}
 	if err := b.find(); err != nil {
 		return nil, &wire.Error{Status: http.StatusBadRequest, Code: "invalid_request", Message: err.Error()}, nil
 	}
@@ -100,9 +108,17 @@ func (b *body) find() error {
 	return nil
 }
 
+// path returns the path for another model, as it is meant and as it is written.
+func (b *body) path(asked *url.URL, base, model string) (plain, escaped string) {
+	if b.action == "" {
+		return base + asked.Path, ""
+	}
+	return base + "/model/" + model + "/" + b.action, (&url.URL{Path: base}).EscapedPath() + "/model/" + url.PathEscape(model) + "/" + b.action
+}
+
 // as returns the body with another model.
 func (b *body) as(model string) []byte {
-	if model == b.model {
+	if model == b.model || b.action != "" {
 		return b.data
 	}
 	name, err := json.Marshal(model)

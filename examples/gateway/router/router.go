@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/governance/pricing"
 	"github.com/tallystick-go/tallystick/governance/usage"
+	"github.com/tallystick-go/tallystick/keys"
 )
 
 // UpstreamHeader names the upstream that answered.
@@ -56,8 +57,11 @@ type route struct {
 }
 
 type target struct {
-	upstream *upstream
-	model    string
+	upstream    *upstream
+	model       string
+	region      string
+	guardrail   string // as teams name it
+	enforcement config.Guardrail
 }
 
 type upstream struct {
@@ -66,8 +70,13 @@ type upstream struct {
 	base      *http.Transport
 }
 
-// routeKey finds the route's name in the context of an attempt.
-type routeKey struct{}
+// choiceKey finds what was chosen for an attempt in its context.
+type choiceKey struct{}
+
+type choice struct {
+	route  string
+	target target
+}
 
 // New makes a Router of a checked configuration.
 func New(o Options) *Router {
@@ -86,7 +95,7 @@ func New(o Options) *Router {
 		for _, a := range c.Attempts {
 			u := byName[a.Upstream]
 			to.protocol = u.config.Protocol
-			to.targets = append(to.targets, target{u, a.Model})
+			to.targets = append(to.targets, target{u, a.Model, a.Region, a.Guardrail, u.config.Guardrails[a.Guardrail]})
 		}
 		r.routes[c.Model] = to
 	}
@@ -112,8 +121,12 @@ func (r *Router) upstream(c *config.Upstream) *upstream {
 		Base:        base,
 		Credentials: u.authorize,
 		Select: func(req *http.Request, model string) (httpgov.Selection, error) {
-			name, _ := req.Context().Value(routeKey{}).(string)
-			return httpgov.Selection{Model: name, Price: model, OutputField: c.OutputField, NoStreamUsage: c.NoStreamUsage}, nil
+			chosen, _ := req.Context().Value(choiceKey{}).(choice)
+			return httpgov.Selection{
+				Model: chosen.route, Price: model, Region: chosen.target.region, Guardrail: chosen.target.guardrail,
+				GuardrailID: chosen.target.enforcement.Identifier, GuardrailVersion: chosen.target.enforcement.Version,
+				OutputField: c.OutputField, NoStreamUsage: c.NoStreamUsage,
+			}, nil
 		},
 		AllowFields: r.options.Config.Requests.AllowFields,
 		AllowTools:  r.options.Config.Requests.AllowTools,
@@ -154,17 +167,21 @@ func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 	if refused != nil {
 		return refused.Response(req, kind.Protocol), nil
 	}
+	req, targets, refused := to.open(req)
+	if refused != nil {
+		return refused.Response(req, kind.Protocol), nil
+	}
 	var resp *http.Response
-	for i := range to.targets {
+	for i, t := range targets {
 		if i > 0 {
-			r.leave(req, to, i, resp)
+			r.leave(req, to, targets[i-1], t, resp)
 		}
-		resp, err = to.targets[i].send(req, to.name, b)
-		if req.Context().Err() != nil || !failed(resp, err) {
+		resp, err = t.send(req, to.name, b)
+		if req.Context().Err() != nil || !t.failed(resp, err) {
 			break
 		}
 	}
-	if err == nil && resp.StatusCode == http.StatusUnauthorized && !ours(resp) {
+	if err == nil && targets[0].denied(resp) {
 		return r.unauthorized(req, kind, resp), nil
 	}
 	return resp, err
@@ -173,7 +190,7 @@ func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 // find returns the route of a model that the caller may use in this protocol.
 func (r *Router) find(req *http.Request, kind httpgov.Route, model string) (*route, *wire.Error) {
 	to := r.routes[model]
-	if to == nil || (to.protocol == config.Anthropic) != (kind.Protocol == usage.AnthropicMessages) {
+	if to == nil || to.protocol != protocols[kind.Protocol] {
 		return nil, &wire.Error{Status: http.StatusNotFound, Code: "model_not_found", Message: "model: this gateway does not serve this model under this protocol"}
 	}
 	if kind.Kind == httpgov.RouteGoverned {
@@ -190,12 +207,67 @@ func (r *Router) find(req *http.Request, kind httpgov.Route, model string) (*rou
 	return to, nil
 }
 
+// protocols says under which protocol of upstreams a route of ours is served.
+var protocols = map[usage.Protocol]string{
+	usage.OpenAIChat: config.OpenAI, usage.OpenAIEmbeddings: config.OpenAI, usage.OpenAIResponses: config.OpenAI,
+	usage.AnthropicMessages: config.Anthropic,
+	usage.BedrockConverse:   config.Bedrock, usage.BedrockInvoke: config.Bedrock,
+}
+
+// open returns the targets that the caller's team may use, and the request as it goes
+// on to them. What is known of the caller may be some time old: before it is refused,
+// the store is asked.
+func (to *route) open(req *http.Request) (*http.Request, []target, *wire.Error) {
+	ctx := req.Context()
+	p, ok := httpgov.PrincipalFrom(ctx)
+	if !ok {
+		return req, to.targets, nil // the Transport refuses
+	}
+	targets, why := to.allowed(p)
+	if why == nil {
+		return req, targets, nil
+	}
+	fresh := func(context.Context) (*keys.Principal, error) { return httpgov.FreshPrincipal(ctx) }
+	p, err := fresh(ctx)
+	if err != nil {
+		refused := wire.Of(err)
+		return req, nil, &refused
+	}
+	if targets, why = to.allowed(p); why != nil {
+		return req, nil, why
+	}
+	return req.WithContext(httpgov.WithPrincipal(ctx, p, fresh)), targets, nil
+}
+
+// allowed returns the targets in regions that key and team allow and behind the
+// team's guardrail, or why there is none.
+func (to *route) allowed(p *keys.Principal) ([]target, *wire.Error) {
+	var out []target
+	guarded := false
+	for _, t := range to.targets {
+		if t.guardrail != p.Team.Guardrail {
+			continue
+		}
+		guarded = true
+		if p.AllowsRegion(t.region) {
+			out = append(out, t)
+		}
+	}
+	switch {
+	case !guarded:
+		return nil, &wire.Error{Status: http.StatusForbidden, Code: "guardrail", Message: "model: nowhere is this model served behind the guardrail of this key's team"}
+	case len(out) == 0:
+		return nil, &wire.Error{Status: http.StatusForbidden, Code: "region", Message: "model: this key may not use any region where this model is served"}
+	}
+	return out, nil
+}
+
 // send makes one attempt.
 func (t target) send(req *http.Request, name string, b *body) (*http.Response, error) {
-	out := req.Clone(context.WithValue(req.Context(), routeKey{}, name))
+	out := req.Clone(context.WithValue(req.Context(), choiceKey{}, choice{name, t}))
 	data := b.as(t.model)
 	out.URL.Scheme, out.URL.Host = t.upstream.config.URL.Scheme, t.upstream.config.URL.Host
-	out.URL.Path = t.upstream.config.URL.Path + req.URL.Path
+	out.URL.Path, out.URL.RawPath = b.path(req.URL, t.upstream.config.URL.Path, t.model)
 	out.Host = ""
 	out.Header.Del("Content-Encoding")
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
@@ -214,7 +286,7 @@ var withheld = []string{"Set-Cookie", "Openai-Organization", "Openai-Project", "
 
 // failed reports whether another upstream may do better. A refusal of ours is
 // final: the same limits would be asked again.
-func failed(resp *http.Response, err error) bool {
+func (t target) failed(resp *http.Response, err error) bool {
 	if err != nil {
 		return true
 	}
@@ -222,10 +294,17 @@ func failed(resp *http.Response, err error) bool {
 		return false
 	}
 	switch resp.StatusCode {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
 	}
-	return resp.StatusCode >= 500
+	return resp.StatusCode >= 500 || t.denied(resp)
+}
+
+// denied reports whether the upstream does not accept our credential. Bedrock says so
+// with 403, also where our account may not use the model: neither is about the client.
+func (t target) denied(resp *http.Response) bool {
+	return !ours(resp) && (resp.StatusCode == http.StatusUnauthorized ||
+		resp.StatusCode == http.StatusForbidden && t.upstream.config.Protocol == config.Bedrock)
 }
 
 func ours(resp *http.Response) bool {
@@ -241,12 +320,12 @@ func drain(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// leave gives up on the attempt before target i.
-func (r *Router) leave(req *http.Request, to *route, i int, resp *http.Response) {
+// leave gives up on one target for the next.
+func (r *Router) leave(req *http.Request, to *route, left, chosen target, resp *http.Response) {
 	if resp != nil {
 		drain(resp)
 	}
-	from, next := to.targets[i-1].upstream.config.Name, to.targets[i].upstream.config.Name
+	from, next := left.upstream.config.Name, chosen.upstream.config.Name
 	r.options.Logger.InfoContext(req.Context(), "gateway: an attempt failed, the next one follows", "route", to.name, "from", from, "to", next)
 	if r.options.Fallback != nil {
 		r.options.Fallback(to.name, from, next)

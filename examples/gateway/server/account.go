@@ -2,14 +2,25 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
+	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/governance/usage"
+	"github.com/tallystick-go/tallystick/keys"
 )
+
+// usageDocument says how full limits are, and whether that is known.
+type usageDocument struct {
+	report.Usage
+	// Available is false while the store does not answer. The counts are then what this
+	// gateway knows by itself, which is nothing: all of them are zero.
+	Available bool `json:"available"`
+}
 
 // usage tells a caller how full its own limits are. Nothing is asked of a provider.
 func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
@@ -18,16 +29,72 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	principal, err := httpgov.FreshPrincipal(ctx)
 	if err != nil {
-		wire.Of(err).Write(w, protocol)
+		known, _ := httpgov.PrincipalFrom(ctx)
+		s.withoutStore(w, protocol, known, err)
 		return
 	}
 	verdicts, err := s.Governor.Usage(ctx, principal)
 	if err != nil {
-		s.logger.WarnContext(ctx, "gateway: usage cannot be told", "error", err)
-		wire.Of(err).Write(w, protocol)
+		s.withoutStore(w, protocol, principal, err)
 		return
 	}
-	wire.JSON(w, http.StatusOK, report.UsageOf(principal, verdicts))
+	wire.JSON(w, http.StatusOK, usageDocument{report.UsageOf(principal, verdicts), true})
+}
+
+// withoutStore answers for a store that did not: an outage is no refusal, and no
+// reason to ask anybody else.
+func (s *Server) withoutStore(w http.ResponseWriter, protocol usage.Protocol, known *keys.Principal, err error) {
+	if e := wire.Of(err); e.Status != http.StatusServiceUnavailable || known == nil {
+		e.Write(w, protocol)
+		return
+	}
+	s.logger.Warn("gateway: usage cannot be told", "error", err)
+	out := usageDocument{Usage: report.UsageOf(known, nil)}
+	add := func(scope, subject string, l keys.Limits) {
+		for _, c := range []struct {
+			rule  string
+			kind  governance.Kind
+			unit  string
+			limit *int64
+		}{
+			{"requests_per_minute", governance.KindRequestRate, "requests", l.RequestsPerMinute},
+			{"tokens_per_minute", governance.KindTokenRate, "tokens", l.TokensPerMinute},
+			{"tokens_per_day", governance.KindTokenQuota, "tokens", l.TokensPerDay},
+			{"cost_per_day", governance.KindMoney, "microusd", (*int64)(l.CostPerDay)},
+			{"cost_per_month", governance.KindMoney, "microusd", (*int64)(l.CostPerMonth)},
+			{"concurrency", governance.KindConcurrency, "permits", l.Concurrency},
+		} {
+			if c.limit != nil {
+				out.Constraints = append(out.Constraints, report.Constraint{
+					Rule: c.rule, Scope: scope, Subject: subject, Kind: c.kind.String(), Unit: c.unit, Limit: *c.limit, Hard: true,
+				})
+			}
+		}
+	}
+	add(governance.ScopeKey.String(), known.KeyID, known.Key.Limits)
+	add(governance.ScopeTeam.String(), known.TeamID, known.Team.Limits)
+	wire.JSON(w, http.StatusOK, out)
+}
+
+// tolerant lets a request through whose caller cannot be told while the store does not
+// answer. It is for a route that tells nothing without the store.
+type tolerant struct{ keys.Resolver }
+
+// Resolve returns nobody during an outage. Errors: those of a refusal.
+func (t tolerant) Resolve(ctx context.Context, presented string) (keys.Principal, error) {
+	p, err := t.Resolver.Resolve(ctx, presented)
+	if errors.Is(err, keys.ErrUnavailable) {
+		return keys.Principal{}, nil
+	}
+	return p, err
+}
+
+// Reload asks the store, but never who nobody is. Errors: the store's.
+func (t tolerant) Reload(ctx context.Context, old keys.Principal) (keys.Principal, error) {
+	if old.KeyID == "" {
+		return keys.Principal{}, keys.ErrUnavailable
+	}
+	return t.Resolver.Reload(ctx, old)
 }
 
 type openaiModel struct {

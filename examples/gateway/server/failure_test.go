@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/examples/gateway/server"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
 	"github.com/tallystick-go/tallystick/governance"
@@ -56,17 +58,15 @@ func TestStorageDown(t *testing.T) {
 	_, err = client.Chat.Completions.New(t.Context(), chat("demo-small", "hello"), option.WithMaxRetries(0), option.WithResponseInto(&resp))
 	require.Equal(t, 503, status(t, err))
 	require.Equal(t, "1", resp.Header.Get("Retry-After"))
-	for _, path := range []string{"/v1/usage", "/v1/models"} {
-		code, body := w.get(path, token)
-		require.Equal(t, 503, code, path)
-		require.NotContains(t, string(body), broken, "nothing of the database is told")
-	}
+	code, body := w.get("/v1/models", token)
+	require.Equal(t, 503, code)
+	require.NotContains(t, string(body), broken, "nothing of the database is told")
 	speaker, _ := w.anthropic(token)
 	_, err = speaker.Messages.CountTokens(t.Context(), anthropic.MessageCountTokensParams{
 		Model: "claude-sonnet-4-5", Messages: message("hello").Messages,
 	})
 	require.Equal(t, 503, anthropicStatus(t, err))
-	code, _ := w.get("/readyz", "")
+	code, _ = w.get("/readyz", "")
 	require.Equal(t, 503, code)
 	code, _ = w.get("/healthz", "")
 	require.Equal(t, 200, code, "restarting would not help")
@@ -80,6 +80,64 @@ func TestStorageDown(t *testing.T) {
 	w.balanced()
 }
 
+// With the store down, usage is told as far as this gateway knows it by itself, which
+// is nothing: zeros that say so, and no provider is asked. It is neither a 503, which
+// clients would repeat, nor a 401, for which they would throw the key away.
+func TestUsageWithoutTheStore(t *testing.T) {
+	w := newWorld(t)
+	known := w.key("known", budget(10_000_000), func(c *keys.CreateKey) { c.Limits.RequestsPerMinute = keys.Limit(10) })
+	fresh := w.key("fresh", budget(10_000_000))
+	client, _ := w.openai(known)
+	_, err := client.Chat.Completions.New(t.Context(), chat("demo-small", "hello"))
+	require.NoError(t, err)
+	w.settled()
+	before := len(w.arrived.all())
+	ask := func(token string) (out struct {
+		report.Usage
+		Available *bool `json:"available"`
+	}) {
+		t.Helper()
+		code, body := w.get("/v1/usage", token)
+		require.Equal(t, 200, code, string(body))
+		require.NoError(t, json.Unmarshal(body, &out))
+		require.NotNil(t, out.Available)
+		return out
+	}
+	told := ask(known)
+	require.True(t, *told.Available)
+	require.Positive(t, constraint(t, told.Usage, "cost_per_day").Consumed)
+
+	for _, part := range []string{"key", "cell"} { // who is calling cannot be told; how full its limits are cannot
+		broken := w.table(part)
+		w.sql("alter table " + broken + " rename to hidden")
+		down := ask(known)
+		require.False(t, *down.Available)
+		require.Equal(t, "known", down.KeyID)
+		require.Len(t, down.Constraints, len(told.Constraints))
+		for _, c := range down.Constraints {
+			require.Zero(t, c.Consumed+c.Uncertain+c.Reserved+c.Granted+c.Remaining)
+			was := constraint(t, told.Usage, c.Rule)
+			require.Equal(t, [5]any{was.Rule, was.Scope, was.Subject, was.Kind, was.Unit}, [5]any{c.Rule, c.Scope, c.Subject, c.Kind, c.Unit})
+			require.Equal(t, was.Limit, c.Limit)
+		}
+		if part == "key" {
+			nobody := ask(fresh) // not known here: nothing is told of it
+			require.False(t, *nobody.Available)
+			require.Empty(t, nobody.KeyID)
+			require.Empty(t, nobody.Constraints)
+		}
+		code, _ := w.get("/v1/usage", "sk-no-key-of-ours")
+		require.Equal(t, 401, code, "that is no key, store or not")
+		w.sql("alter table hidden rename to " + broken)
+	}
+	require.Len(t, w.arrived.all(), before, "no provider was asked")
+	require.True(t, *ask(known).Available)
+	_, err = w.server.Storage.Keys.RevokeKey(t.Context(), keys.RevokeKey{ID: "known"})
+	require.NoError(t, err)
+	code, _ := w.get("/v1/usage", known)
+	require.Equal(t, 401, code, "a refusal is no outage")
+}
+
 // A cached principal must not outlive its key.
 func TestRevokedAtOnce(t *testing.T) {
 	w := newWorld(t)
@@ -91,10 +149,15 @@ func TestRevokedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Chat.Completions.New(t.Context(), chat("demo-small", "hello"))
 	require.Equal(t, 401, status(t, err))
-	for _, path := range []string{"/v1/usage", "/v1/models"} {
+	for _, path := range []string{"/v1/usage", "/v1/models", "/v1/models/demo-small"} {
 		code, _ := w.get(path, token)
 		require.Equal(t, 401, code, path)
 	}
+	speaker, _ := w.anthropic(token)
+	_, err = speaker.Messages.CountTokens(t.Context(), anthropic.MessageCountTokensParams{
+		Model: "claude-sonnet-4-5", Messages: message("hello").Messages,
+	})
+	require.Equal(t, 401, anthropicStatus(t, err))
 	require.Len(t, w.arrived.all(), 1)
 }
 

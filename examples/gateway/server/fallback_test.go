@@ -227,7 +227,7 @@ func TestBodies(t *testing.T) {
 func TestUnknownRoutes(t *testing.T) {
 	w := newWorld(t)
 	token := w.key("app", keys.Limits{})
-	for _, path := range []string{"/v1/completions", "/v1/responses", "/v1/images/generations", "/v1/files", "/v1/", "/v2/chat/completions"} {
+	for _, path := range []string{"/v1/completions", "/v1/responses/x", "/v1/images/generations", "/v1/files", "/v1/", "/v2/chat/completions"} {
 		code, body, _ := w.post(path, token, `{"model":"demo-small"}`)
 		require.Equal(t, 404, code, path)
 		require.Contains(t, string(body), "unknown_route", path)

@@ -21,21 +21,28 @@ import (
 func (s *Server) publicHandler() http.Handler {
 	mux := http.NewServeMux()
 	proxy := s.proxy()
-	// Everything under /v1/ asks first who is calling.
-	handle := func(pattern, name string, h http.Handler) {
-		h = httpgov.Middleware(h, s.cache, &httpgov.Options{
+	// Everything but health and metrics asks first who is calling.
+	who := func(pattern, name string, resolver keys.Resolver, h http.Handler) {
+		h = httpgov.Middleware(h, resolver, &httpgov.Options{
 			ResolveTimeout: s.Config.Timeouts.Storage.Duration, Observe: s.refused,
 		})
 		mux.Handle(pattern, s.metrics.Request(name, s.bounded(h)))
 	}
+	handle := func(pattern, name string, h http.Handler) { who(pattern, name, s.cache, h) }
 	handle("POST /v1/chat/completions", "chat_completions", proxy)
+	handle("POST /v1/responses", "responses", proxy)
 	handle("POST /v1/embeddings", "embeddings", proxy)
 	handle("POST /v1/messages", "messages", proxy)
 	handle("POST /v1/messages/count_tokens", "count_tokens", proxy)
+	handle("POST /model/{model}/converse", "converse", proxy)
+	handle("POST /model/{model}/converse-stream", "converse_stream", proxy)
+	handle("POST /model/{model}/invoke", "invoke", proxy)
+	handle("POST /model/{model}/invoke-with-response-stream", "invoke_stream", proxy)
 	handle("GET /v1/models", "models", http.HandlerFunc(s.listModels))
 	handle("GET /v1/models/{model...}", "models", http.HandlerFunc(s.oneModel))
-	handle("GET /v1/usage", "usage", http.HandlerFunc(s.usage))
+	who("GET /v1/usage", "usage", tolerant{s.cache}, http.HandlerFunc(s.usage))
 	handle("/v1/", "other", http.HandlerFunc(unknownRoute))
+	handle("/model/", "other", http.HandlerFunc(unknownRoute))
 	s.handleHealth(mux)
 	mux.Handle("/", s.metrics.Request("other", http.HandlerFunc(unknownRoute)))
 	return mux

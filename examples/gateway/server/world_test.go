@@ -52,6 +52,8 @@ upstreams:
   - {name: two, protocol: openai, base_url: "%[2]s", credential: env:KEY, models: [demo-small, demo-large]}
   - {name: gone, protocol: openai, base_url: "http://%[3]s", credential: env:KEY, models: [demo-small]}
   - {name: claude, protocol: anthropic, base_url: "%[1]s", credential: env:KEY, models: [claude-sonnet-4-5]}
+  - {name: aws, protocol: bedrock, base_url: "%[1]s", credential: env:KEY, region: us-east-1, models: ["us.anthropic.claude-sonnet-4-5-v1:0"]}
+  - {name: aws-wrong, protocol: bedrock, base_url: "%[2]s", credential: env:WRONG, models: ["anthropic.claude-haiku-4-5-v1:0"]}
 routes:
   - {model: demo-small, attempts: [{upstream: one}]}
   - {model: demo-large, attempts: [{upstream: one}]}

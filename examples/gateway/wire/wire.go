@@ -56,7 +56,7 @@ func unauthorized(code, message string) Error {
 // Write answers a request.
 func (e Error) Write(w http.ResponseWriter, p usage.Protocol) {
 	body := e.body(p)
-	e.header(w.Header(), len(body))
+	e.header(w.Header(), p, len(body))
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body)
 }
@@ -69,11 +69,11 @@ func (e Error) Response(r *http.Request, p usage.Protocol) *http.Response {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
 		Request: r, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
 	}
-	e.header(resp.Header, len(body))
+	e.header(resp.Header, p, len(body))
 	return resp
 }
 
-func (e Error) header(h http.Header, size int) {
+func (e Error) header(h http.Header, p usage.Protocol, size int) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(size))
 	h.Set("Cache-Control", "no-store")
@@ -82,6 +82,9 @@ func (e Error) header(h http.Header, size int) {
 	} else if !e.Retryable {
 		h.Set("X-Should-Retry", "false")
 	}
+	if bedrock(p) {
+		h.Set("X-Amzn-Errortype", e.bedrockType())
+	}
 	if e.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
@@ -89,12 +92,35 @@ func (e Error) header(h http.Header, size int) {
 
 func (e Error) body(p usage.Protocol) []byte {
 	var document any
-	if p == usage.AnthropicMessages {
+	switch {
+	case p == usage.AnthropicMessages:
 		document = map[string]any{"type": "error", "error": map[string]string{"type": e.anthropicType(), "message": e.Message}}
-	} else {
+	case bedrock(p):
+		document = map[string]string{"message": e.Message}
+	default:
 		document = map[string]any{"error": map[string]any{"message": e.Message, "type": e.openaiType(), "param": nil, "code": e.Code}}
 	}
 	return encode(document)
+}
+
+func bedrock(p usage.Protocol) bool { return p == usage.BedrockConverse || p == usage.BedrockInvoke }
+
+// bedrockType is the exception that AWS's SDKs make of the answer.
+func (e Error) bedrockType() string {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "AccessDeniedException"
+	case http.StatusNotFound:
+		return "ResourceNotFoundException"
+	case http.StatusServiceUnavailable:
+		return "ServiceUnavailableException"
+	case http.StatusGatewayTimeout:
+		return "ModelTimeoutException"
+	}
+	if e.Status >= 500 {
+		return "InternalServerException"
+	}
+	return "ValidationException"
 }
 
 func (e Error) openaiType() string {
