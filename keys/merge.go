@@ -229,10 +229,34 @@ func (r Rows) Merge(have Rows) (add Rows, err error) {
 	return add, nil
 }
 
-// Note adds a merged batch of total rows, of which add were new.
-func (i *Imported) Note(total, add Count) {
-	i.Added = i.Added.plus(add, 1)
-	i.Same = i.Same.plus(total, 1).plus(add, -1)
+// MergeAll is an import inside a store's transaction: have reads what is there of
+// some rows, what was added before included, and add inserts.
+//
+// Errors: *FieldError, *ConflictError, those of rows, have and add.
+func MergeAll(rows iter.Seq2[Rows, error], have func(Names) (Rows, error), add func(Rows) error) (Imported, error) {
+	var done Imported
+	for batch, err := range rows {
+		if err == nil {
+			err = batch.Validate()
+		}
+		if err != nil {
+			return Imported{}, err
+		}
+		there, err := have(batch.Names())
+		if err != nil {
+			return Imported{}, err
+		}
+		fresh, err := batch.Merge(there)
+		if err == nil {
+			err = add(fresh)
+		}
+		if err != nil {
+			return Imported{}, err
+		}
+		done.Added = done.Added.plus(fresh.Count(), 1)
+		done.Same = done.Same.plus(batch.Count(), 1).plus(fresh.Count(), -1)
+	}
+	return done, nil
 }
 
 func (c Count) plus(o Count, sign int) Count {

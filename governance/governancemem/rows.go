@@ -30,25 +30,15 @@ func (k *Keys) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstrapp
 // Import implements keys.Importer.
 func (k *Keys) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
 	return under(ctx, k, func(d *data, _ time.Time) (keys.Imported, error) {
-		var done keys.Imported
 		// What the batches add is seen by the next ones, and by nobody else until the end.
 		after := &data{teams: maps.Clone(d.teams), keys: maps.Clone(d.keys), secrets: maps.Clone(d.secrets), declared: maps.Clone(d.declared)}
-		for batch, err := range rows {
-			if err == nil {
-				err = batch.Validate()
-			}
-			if err != nil {
-				return keys.Imported{}, err
-			}
-			add, err := batch.Merge(after.have(batch.Names()))
-			if err != nil {
-				return keys.Imported{}, err
-			}
-			after.add(add)
-			done.Note(batch.Count(), add.Count())
+		done, err := keys.MergeAll(rows,
+			func(n keys.Names) (keys.Rows, error) { return after.have(n), nil },
+			func(add keys.Rows) error { after.add(add); return nil })
+		if err == nil {
+			d.teams, d.keys, d.secrets, d.declared = after.teams, after.keys, after.secrets, after.declared
 		}
-		d.teams, d.keys, d.secrets, d.declared = after.teams, after.keys, after.secrets, after.declared
-		return done, nil
+		return done, err
 	})
 }
 

@@ -54,32 +54,17 @@ const many = 1000
 // gateways do goes on.
 func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
 	var done keys.Imported
-	err := s.intake(ctx, importing, func(ctx context.Context, tx *pgtx.Tx) error {
-		done = keys.Imported{}
-		for batch, err := range rows {
-			if err == nil {
-				err = batch.Validate()
-			}
-			if err != nil {
-				return err
-			}
-			have, err := s.have(ctx, tx, batch.Names())
-			if err != nil {
-				return err
-			}
-			add, err := batch.Merge(have)
-			if err != nil {
-				return err
-			}
-			if err := s.add(ctx, tx, add); err != nil {
-				return err
-			}
-			done.Note(batch.Count(), add.Count())
+	err := s.intake(ctx, importing, func(ctx context.Context, tx *pgtx.Tx) (err error) {
+		done, err = keys.MergeAll(rows,
+			func(n keys.Names) (keys.Rows, error) { return s.have(ctx, tx, n) },
+			func(add keys.Rows) error { return s.add(ctx, tx, add) })
+		if err != nil {
+			return err
 		}
 		if done.Added.Keys < many {
 			return nil
 		}
-		_, err := tx.Exec(ctx, s.sql.analyze)
+		_, err = tx.Exec(ctx, s.sql.analyze)
 		return err
 	})
 	return orZero(done, err)

@@ -50,20 +50,7 @@ func (s *Store) RevokeKey(ctx context.Context, r keys.RevokeKey) (keys.Key, erro
 }
 
 func (s *Store) editKey(ctx context.Context, id string, apply func(keys.Key, time.Time) (keys.Key, bool, error)) (keys.Key, error) {
-	var next keys.Key
-	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
-		current, err := readKey(tx, id)
-		if err != nil {
-			return err
-		}
-		var changed bool
-		next, changed, err = apply(current, now(tx))
-		if err != nil || !changed {
-			return err
-		}
-		return writeKey(tx, next, current.Revision)
-	})
-	return orZero(next, err)
+	return edit(ctx, s, func(tx *sqlitetx.Tx) (keys.Key, error) { return readKey(tx, id) }, apply, writeKey)
 }
 
 // RevokeSelf implements keys.Store.
@@ -82,7 +69,7 @@ func (s *Store) RevokeSelf(ctx context.Context, p keys.Principal) (keys.Key, err
 		if err != nil || !changed {
 			return err
 		}
-		return writeKey(tx, next, current.Revision)
+		return writeKey(tx, next, current)
 	})
 	return orZero(next, err)
 }
@@ -113,7 +100,7 @@ func (s *Store) RotateKey(ctx context.Context, r keys.RotateKey) (keys.RotatedKe
 		if _, err := tx.Exec(insertSecret, done.Secret.Columns()...); err != nil {
 			return taken(err, keys.ErrConflict)
 		}
-		return writeKey(tx, done.Key, current.Revision)
+		return writeKey(tx, done.Key, current)
 	})
 	return orZero(r.Answer(done), err)
 }
@@ -169,6 +156,6 @@ func readRotation(tx *sqlitetx.Tx, keyID, rotationID string) (*keys.Secret, erro
 	return &secret, err
 }
 
-func writeKey(tx *sqlitetx.Tx, next keys.Key, revision int64) error {
-	return one(tx.Exec(updateKey, append(next.Columns(), next.ID, revision)...))
+func writeKey(tx *sqlitetx.Tx, next, current keys.Key) error {
+	return one(tx.Exec(updateKey, append(next.Columns(), next.ID, current.Revision)...))
 }

@@ -38,31 +38,16 @@ func (s *Store) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstrap
 // Import implements keys.Importer. It holds the writer's turn to its end.
 func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
 	var done keys.Imported
-	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
-		for batch, err := range rows {
-			if err == nil {
-				err = batch.Validate()
-			}
-			if err == nil {
-				err = left(ctx)
-			}
-			if err != nil {
-				return err
-			}
-			have, err := readRows(tx, batch.Names())
-			if err != nil {
-				return err
-			}
-			add, err := batch.Merge(have)
-			if err != nil {
-				return err
-			}
-			if err := addRows(tx, add); err != nil {
-				return err
-			}
-			done.Note(batch.Count(), add.Count())
-		}
-		return nil
+	err := s.write(ctx, func(tx *sqlitetx.Tx) (err error) {
+		done, err = keys.MergeAll(rows,
+			func(n keys.Names) (keys.Rows, error) {
+				if err := left(ctx); err != nil {
+					return keys.Rows{}, err
+				}
+				return readRows(tx, n)
+			},
+			func(add keys.Rows) error { return addRows(tx, add) })
+		return err
 	})
 	return orZero(done, err)
 }

@@ -64,6 +64,24 @@ func (s *Store) write(ctx context.Context, fn func(*sqlitetx.Tx) error) error {
 	return coreError(s.db.Write(ctx, fn))
 }
 
+// edit applies one of the core's pure edits to a row and writes what it changed.
+func edit[T any](ctx context.Context, s *Store, read func(*sqlitetx.Tx) (T, error), apply func(T, time.Time) (T, bool, error), write func(tx *sqlitetx.Tx, next, current T) error) (T, error) {
+	var next T
+	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
+		current, err := read(tx)
+		if err != nil {
+			return err
+		}
+		var changed bool
+		next, changed, err = apply(current, now(tx))
+		if err != nil || !changed {
+			return err
+		}
+		return write(tx, next, current)
+	})
+	return orZero(next, err)
+}
+
 // now is the transaction's time, read after the lock was held.
 func now(tx *sqlitetx.Tx) time.Time { return time.UnixMicro(tx.Now).UTC() }
 

@@ -40,20 +40,10 @@ func (s *Store) DeleteTeam(ctx context.Context, d keys.DeleteTeam) (keys.Team, e
 }
 
 func (s *Store) editTeam(ctx context.Context, id string, apply func(keys.Team, time.Time) (keys.Team, bool, error)) (keys.Team, error) {
-	var next keys.Team
-	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
-		current, err := readTeam(tx, id)
-		if err != nil {
-			return err
-		}
-		var changed bool
-		next, changed, err = apply(current, now(tx))
-		if err != nil || !changed {
-			return err
-		}
-		return one(tx.Exec(updateTeam, append(next.Columns(), id, current.Revision)...))
-	})
-	return orZero(next, err)
+	return edit(ctx, s, func(tx *sqlitetx.Tx) (keys.Team, error) { return readTeam(tx, id) }, apply,
+		func(tx *sqlitetx.Tx, next, current keys.Team) error {
+			return one(tx.Exec(updateTeam, append(next.Columns(), id, current.Revision)...))
+		})
 }
 
 // Team implements keys.Store.

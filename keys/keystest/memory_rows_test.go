@@ -52,30 +52,20 @@ func (m *memory) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (
 		m.teams, m.keys, m.secrets, m.declared = maps.Clone(m.teams), maps.Clone(m.keys), maps.Clone(m.secrets), maps.Clone(m.declared)
 		after := *m
 		*m = before
-		for batch, err := range rows {
-			if err == nil {
-				err = batch.Validate()
+		done, err = keys.MergeAll(rows, func(keys.Names) (keys.Rows, error) {
+			have := after.have()
+			if m.mistake == "an import overwrites" {
+				have = keys.Rows{Teams: have.Teams}
 			}
-			add, conflict := batch.Merge(after.have())
-			if err == nil {
-				err = conflict
-			}
-			if err != nil {
-				switch m.mistake {
-				case "an import overwrites":
-					add = batch
-				case "an import stops half-way":
-					m.replace(after)
-					return keys.Imported{}, err
-				default:
-					return keys.Imported{}, err
-				}
-			}
+			return have, nil
+		}, func(add keys.Rows) error {
 			after.add(m.bent(add, now))
-			done.Note(batch.Count(), add.Count())
+			return nil
+		})
+		if err == nil || m.mistake == "an import stops half-way" {
+			m.replace(after)
 		}
-		m.replace(after)
-		return done, nil
+		return done, err
 	})
 }
 
