@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,11 +33,26 @@ func (plainBearer) SignWithBearerToken(_ context.Context, t bearer.Token, m bear
 	return m, nil
 }
 
+// owned sends a copy of the body. AWS's SDK closes its own as soon as an answer comes,
+// which net/http, still looking for more of it, takes for a failed request: a race that
+// a gateway on loopback is quick enough to win.
+type owned struct{ http.RoundTripper }
+
+func (o owned) RoundTrip(r *http.Request) (*http.Response, error) {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	sent := r.Clone(r.Context())
+	sent.Body = io.NopCloser(bytes.NewReader(data))
+	return o.RoundTripper.RoundTrip(sent)
+}
+
 func (w *world) bedrock(key string) *bedrockruntime.Client {
 	return bedrockruntime.New(bedrockruntime.Options{
 		BaseEndpoint: &w.url, Region: "us-east-1", AuthSchemePreference: []string{"httpBearerAuth"},
 		BearerAuthTokenProvider: bearer.StaticTokenProvider{Token: bearer.Token{Value: key}}, BearerAuthSigner: plainBearer{},
-		HTTPClient: w.client, Retryer: aws.NopRetryer{},
+		HTTPClient: &http.Client{Transport: owned{w.client.Transport}}, Retryer: aws.NopRetryer{},
 	})
 }
 
