@@ -86,6 +86,31 @@ func TestModelPath(t *testing.T) {
 	}
 }
 
+// A path that is taken has one reading: put together again, it names the same model.
+func FuzzModelPath(f *testing.F) {
+	for _, path := range []string{"/model/m/converse", "/a/model/arn%3Aaws%3Abedrock%2Fx/invoke", "/model/%2e%2e/x", "//model/m/x", "/model/%zz/x", "/model/%25/x"} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		u, err := url.Parse("http://host" + path)
+		if err != nil {
+			return
+		}
+		model, action, ok := httpgov.ModelPath(u)
+		if !ok {
+			is(t, "model and action", model+action, "")
+			return
+		}
+		escaped := "/model/" + url.PathEscape(model) + "/" + action
+		again, err := url.Parse("http://host" + escaped)
+		check(t, err)
+		m, a, ok := httpgov.ModelPath(again)
+		if m != model || a != action || !ok || strings.Contains(action, "/") || strings.Contains("/"+model+"/", "/../") {
+			t.Errorf("%q names %q and %q, put together again %q and %q", path, model, action, m, a)
+		}
+	})
+}
+
 func TestBedrockRoutes(t *testing.T) {
 	for path, want := range map[string]httpgov.Route{
 		"/model/m%3A0/converse":                    {Kind: httpgov.RouteGoverned, Protocol: usage.BedrockConverse},

@@ -29,8 +29,10 @@ func FuzzFromJSON(f *testing.F) {
 			return
 		}
 		require.True(t, json.Valid(body), "what we take, the standard library takes")
-		if e, complete := usage.ParseError(usage.Protocol(p), 400, body); complete {
-			require.NotEmpty(t, e.Error())
+		for _, name := range []string{"", "com.amazon#ThrottlingException:http://x/"} {
+			if e, complete := usage.ParseNamedError(usage.Protocol(p), 400, name, body); complete {
+				require.NotEmpty(t, e.Error())
+			}
 		}
 	})
 }
@@ -68,7 +70,12 @@ func FuzzFrameScanner(f *testing.F) {
 	f.Add([]byte(converseStream), uint8(3), uint8(200))
 	f.Add([]byte(invokeStream+exception("x")), uint8(1), uint8(100))
 	f.Add([]byte(encode("", "")), uint8(1), uint8(100))
+	f.Add([]byte(header(":message-type", 7, "event")+header(":event-type", 7, "a")+header("x", 9, "1234567890123456")), uint8(1), uint8(100))
 	f.Fuzz(func(t *testing.T, text []byte, n, max uint8) {
+		for _, f := range [][]byte{[]byte(encode(string(text), "payload")), []byte(encode("", string(text)))} { // past the checksums
+			got, bad := frames(string(f), 0, whole)
+			require.Equal(t, bad == nil, len(got) == 1)
+		}
 		want, bad := frames(string(text), int(max)+1, whole)
 		got, err := frames(string(text), int(max)+1, func(rest string) int { return min(int(n)+1, len(rest)) })
 		require.Equal(t, want, got)
@@ -78,5 +85,21 @@ func FuzzFrameScanner(f *testing.F) {
 			size += len(c.kind) + len(c.name) + len(c.payload)
 		}
 		require.LessOrEqual(t, size, len(text), "nothing is made up")
+	})
+}
+
+func FuzzFromHeader(f *testing.F) {
+	f.Add("9", "12", "", "4", "flex")
+	f.Add("-1", "1.5", "1e3", "x", "a\x00b")
+	f.Add("9223372036854775807", "9223372036854775807", "007", " 5 ", "")
+	f.Fuzz(func(t *testing.T, in, out, read, write, tier string) {
+		values := map[string]string{
+			"X-Amzn-Bedrock-Input-Token-Count": in, "X-Amzn-Bedrock-Output-Token-Count": out, "X-Amzn-Bedrock-Service-Tier": tier,
+			"X-Amzn-Bedrock-Cache-Read-Input-Token-Count": read, "X-Amzn-Bedrock-Cache-Write-Input-Token-Count": write,
+		}
+		u := usage.FromHeader(usage.BedrockInvoke, func(name string) string { return values[name] })
+		requireSane(t, u)
+		require.NotEqual(t, usage.Known, u.State(), "a header does not know whether the answer came whole")
+		requireSane(t, usage.Usage{}.Beside(u))
 	})
 }
