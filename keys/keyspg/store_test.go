@@ -54,10 +54,17 @@ func (p *places) where(s keys.Store) place {
 	return p.of[s]
 }
 
-func harness(adjust func(*pgxpool.Config)) keystest.Harness {
+func harness(adjust func(*pgxpool.Config)) keystest.Harness { return harnessBehind("", adjust) }
+
+// harnessBehind opens its stores through something that stands in front of the shared server.
+func harnessBehind(dsn string, adjust func(*pgxpool.Config)) keystest.Harness {
 	p := &places{of: map[keys.Store]place{}, adjust: adjust}
 	fresh := func(t testing.TB, format keys.Format) keys.Store {
-		return p.open(t, place{pgtest.New(t), new(atomic.Int64)}, format)
+		db := pgtest.New(t)
+		if dsn != "" {
+			db.DSN = dsn
+		}
+		return p.open(t, place{db, new(atomic.Int64)}, format)
 	}
 	return keystest.Harness{
 		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true},

@@ -35,6 +35,8 @@ func init() {
 		err = removeLocal(what)
 	case Docker:
 		err = removeDocker(what)
+	case bouncing:
+		err = removeBouncer(what)
 	}
 	if err != nil {
 		os.Exit(1)

@@ -272,7 +272,21 @@ func removeLocal(dir string) error {
 // postmaster reads the process id from the folder and makes sure that it still is a server of this folder.
 func postmaster(dir string) int {
 	data := filepath.Join(dir, "data")
-	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	pid := pidIn(filepath.Join(data, "postmaster.pid"))
+	if pid == 0 {
+		return 0
+	}
+	if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil {
+		if real, err := filepath.EvalSymlinks(data); err == nil && cwd != real {
+			return 0
+		}
+	}
+	return pid
+}
+
+// pidIn is the number in the first line of a file, or 0.
+func pidIn(file string) int {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return 0
 	}
@@ -280,11 +294,6 @@ func postmaster(dir string) int {
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil || pid <= 1 {
 		return 0
-	}
-	if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil {
-		if real, err := filepath.EvalSymlinks(data); err == nil && cwd != real {
-			return 0
-		}
 	}
 	return pid
 }

@@ -325,9 +325,14 @@ func (s *Server) ask(ctx context.Context) error {
 	return c.QueryRow(ctx, "select current_setting('server_version')").Scan(&s.version)
 }
 
-// announce says once per server which way was taken, and proves it in a file where one is asked for.
+// announce says once per server which way was taken.
 func (s *Server) announce(what string) {
-	line := fmt.Sprintf("pgserver: way=%s version=%q program=%s %s\n", s.way, s.version, filepath.Base(os.Args[0]), what)
+	note("way=%s version=%q program=%s %s", s.way, s.version, filepath.Base(os.Args[0]), what)
+}
+
+// note says a line, and proves it in a file where one is asked for.
+func note(format string, args ...any) {
+	line := "pgserver: " + fmt.Sprintf(format, args...) + "\n"
 	fmt.Fprint(os.Stderr, line)
 	name := os.Getenv(EnvLog)
 	if name == "" {
