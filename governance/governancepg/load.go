@@ -45,9 +45,6 @@ func (s *Store) loading(plan *governance.Plan) *load {
 // queue adds the statements of the first round trip.
 func (l *load) queue(b *pgx.Batch, lock bool) {
 	q := l.s.q
-	if lock {
-		b.Queue(q.enter, l.s.schema.LockKey()).Exec(func(pgconnTag) error { return nil })
-	}
 	ids := uuids(l.plan.Constraints)
 	if len(ids) > 0 {
 		sql := q.lock
@@ -59,13 +56,15 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 		}
 		b.Queue(sql, ids).Query(func(rows pgx.Rows) error { return l.pointers(rows, lock) })
 	}
-	b.Queue(q.clock).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&l.loaded.Now, &l.loaded.Horizon)
-		l.loaded.Now = l.s.clock(time.UnixMicro(l.loaded.Now)).UnixMicro()
-		return err
-	})
 	if len(ids) > 0 {
-		b.Queue(q.current, ids).Query(l.cells)
+		b.Queue(q.current, ids).Query(l.current)
+	} else {
+		b.Queue(q.clock).QueryRow(func(row pgx.Row) error {
+			var now, horizon int64
+			err := row.Scan(&now, &horizon)
+			l.clock(now, horizon)
+			return err
+		})
 	}
 	if len(l.plan.Accounts) > 0 {
 		l.loaded.Accounts = make([]governance.Cell, len(l.plan.Accounts))
@@ -115,23 +114,56 @@ func (l *load) pointers(rows pgx.Rows, lock bool) error {
 
 func (l *load) missing() bool { return l.found < len(l.plan.Constraints) }
 
-// cells reads states and puts each where the plan wants it.
+// clock takes what clockColumns say.
+func (l *load) clock(now, horizon int64) {
+	l.loaded.Now, l.loaded.Horizon = l.s.clock(time.UnixMicro(now)).UnixMicro(), horizon
+}
+
+// current reads the states of the current windows, with the clock.
+func (l *load) current(rows pgx.Rows) error {
+	var now, horizon int64
+	for rows.Next() {
+		if rows.RawValues()[0] == nil { // there is no state yet
+			var none [cellColumnCount]any
+			if err := rows.Scan(append(none[:], &now, &horizon)...); err != nil {
+				return err
+			}
+			continue
+		}
+		c, v, err := scanCell(rows, &now, &horizon)
+		if err != nil {
+			return err
+		}
+		l.place(c, v)
+	}
+	l.clock(now, horizon)
+	return rows.Err()
+}
+
+// cells reads the states of other windows.
 func (l *load) cells(rows pgx.Rows) error {
 	for rows.Next() {
 		c, v, err := scanCell(rows)
 		if err != nil {
 			return err
 		}
-		l.rows[c.Key] = v
-		if i, ok := searchConstraint(l.plan.Constraints, c.Key.Constraint); ok && l.loaded.Current[i].Window.Start == c.Key.WindowStart {
-			l.loaded.Current[i].Cell = c
-		}
-		if i, ok := searchAccount(l.plan.Accounts, c.Key); ok {
-			l.loaded.Accounts[i] = c
-		}
+		l.place(c, v)
 	}
 	return rows.Err()
 }
+
+// place puts a state where the plan wants it.
+func (l *load) place(c governance.Cell, v version) {
+	l.rows[c.Key] = v
+	if i, ok := searchConstraint(l.plan.Constraints, c.Key.Constraint); ok && l.loaded.Current[i].Window.Start == c.Key.WindowStart {
+		l.loaded.Current[i].Cell = c
+	}
+	if i, ok := searchAccount(l.plan.Accounts, c.Key); ok {
+		l.loaded.Accounts[i] = c
+	}
+}
+
+const cellColumnCount = 14
 
 // scanCell reads cellColumns, and more columns into more.
 func scanCell(rows pgx.Rows, more ...any) (c governance.Cell, v version, err error) {

@@ -15,18 +15,20 @@ const (
 
 // queries are all statements of one schema. They are spliced once.
 type queries struct {
-	enter, ensure, lock, lockFree               string
+	ensure, lock, lockFree                      string
 	clock, current, accounts, entries           string
 	windows, update, remove, insert, entry      string
 	note, notes                                 string
 	listAccounts, listFrozen, pointers          string
 	permits, batchInsert, batchTerms, tombstone [slots]string
-	permitInsert, permitWhole                   [slots]string
+	admit, permitWhole                          [slots]string
 	permitUpdate, permitList                    [slots]string
 	batchState                                  [slots]string
 }
 
 const cellColumns = `c.constraint_id, c.window_start_us, c.epoch, c.updates, c.window_end_us, c.kind, c.consumed, c.uncertain, c.reserved, c.granted, c.observed, c.frozen, c.entries, c.state`
+
+const clockColumns = `(select (extract(epoch from clock_timestamp()) * 1000000)::bigint), m.horizon_us`
 
 const permitColumns = `p.id, p.batch, p.terms, p.owner, p.fingerprint, p.at_us, p.ended_us, p.state, p.flags, p.version, p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
 
@@ -34,19 +36,17 @@ const permitColumns = `p.id, p.batch, p.terms, p.owner, p.fingerprint, p.at_us, 
 // no remark locks nothing.
 func splice(s pgtx.Schema) *queries {
 	q := &queries{
-		// Locks the schema's key in shared mode, for the edit barrier, until the
-		// transaction ends. The settings pin the plans: a generic plan made while a
-		// table is empty would be a sequential scan for minutes.
-		enter:  `select pg_advisory_xact_lock_shared($1::bigint), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`,
 		ensure: `insert into {{schema}}.governance_constraints (id) select u from unnest($1::uuid[]) u order by u on conflict do nothing`,
 		// Locks the pointer rows, in the order of their ids.
 		lock:     `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update`,
 		lockFree: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update skip locked`,
 		pointers: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id`,
-		clock:    `select (extract(epoch from clock_timestamp()) * 1000000)::bigint, horizon_us from {{schema}}.governance_meta`,
-		current: `select ` + cellColumns + ` from {{schema}}.governance_constraints p cross join lateral (
+		clock:    `select ` + clockColumns + ` from {{schema}}.governance_meta m where m.singleton`,
+		// The clock comes with the cells, once for all of them; alone where there is none.
+		current: `select c.*, ` + clockColumns + ` from {{schema}}.governance_meta m left join lateral (
+select ` + cellColumns + ` from {{schema}}.governance_constraints p cross join lateral (
 select * from {{schema}}.governance_cells where constraint_id = p.id and window_start_us = p.window_start_us order by epoch desc limit 1) c
-where p.id = any($1::uuid[])`,
+where p.id = any($1::uuid[])) c on true where m.singleton`,
 		accounts: `select ` + cellColumns + ` from unnest($1::uuid[], $2::bigint[]) w(id, start_us)
 join {{schema}}.governance_constraints p on p.id = w.id cross join lateral (
 select * from {{schema}}.governance_cells where constraint_id = w.id and window_start_us = w.start_us order by epoch desc limit 1) c
@@ -77,10 +77,14 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 		permits, batches := fmt.Sprintf("{{schema}}.governance_permits_%02d", i), fmt.Sprintf("{{schema}}.governance_batches_%02d", i)
 		q.permits[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id = any($1::uuid[])`)
 		q.permitList[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id > $1::uuid and (cardinality($2::smallint[]) = 0 and $3::smallint = 0 or p.state = any($2::smallint[]) or p.flags & $3::smallint <> 0) order by p.id limit $4::bigint`)
-		q.permitInsert[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
+		// A batch as it almost always is: one partition, permits that just began.
+		q.admit[i] = s.Splice(`with b as (insert into ` + batches + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(i) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)),
+e as (insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch)
+select id, start_us, number, $1::uuid from (select unnest($5::uuid[]) id, unnest($6::bigint[]) start_us, unnest($7::bigint[]) number) u)
+insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
 select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments
-from (select unnest($2::uuid[]) id, unnest($3::smallint[]) terms, unnest($4::uuid[]) owner, unnest($5::uuid[]) fingerprint, unnest($6::bigint[]) at_us, unnest($7::smallint[]) state, unnest($8::smallint[]) flags, unnest($9::integer[]) version, unnest($10::bigint[]) tokens, unnest($11::bigint[]) cost, unnest($12::bytea[]) segments) u`)
-		// For a permit that is not as a Governor begins it.
+from (select unnest($8::uuid[]) id, unnest($9::smallint[]) terms, unnest($10::uuid[]) owner, unnest($11::uuid[]) fingerprint, unnest($12::bigint[]) at_us, unnest($13::smallint[]) state, unnest($14::smallint[]) flags, unnest($15::integer[]) version, unnest($16::bigint[]) tokens, unnest($17::bigint[]) cost, unnest($18::bytea[]) segments) u`)
+		// For permits that are not as a Governor begins them, or lie in several partitions.
 		q.permitWhole[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments, ended_us, outcome, resolution)
 select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution
 from (select unnest($2::uuid[]) id, unnest($3::smallint[]) terms, unnest($4::uuid[]) owner, unnest($5::uuid[]) fingerprint, unnest($6::bigint[]) at_us, unnest($7::smallint[]) state, unnest($8::smallint[]) flags, unnest($9::integer[]) version, unnest($10::bigint[]) tokens, unnest($11::bigint[]) cost, unnest($12::bytea[]) segments, unnest($13::bigint[]) ended_us, unnest($14::bytea[]) outcome, unnest($15::bytea[]) resolution) u`)
@@ -101,7 +105,7 @@ select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 
 
 func (q *queries) shared() []*string {
 	return []*string{
-		&q.enter, &q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
+		&q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
 		&q.windows, &q.update, &q.remove, &q.insert, &q.entry, &q.note, &q.notes, &q.listAccounts, &q.listFrozen,
 	}
 }

@@ -134,29 +134,34 @@ func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 	for i := range batch.Permits {
 		ids = append(ids, batch.Permits[i].ID[:]...)
 	}
+	var k cellKeys
+	for _, e := range batch.Entries {
+		k.add(e.Account, e.Number)
+	}
+	slot := slotOf(batch.ID)
+	plain := !slices.ContainsFunc(batch.Permits, func(rec governance.Record) bool {
+		return slotOf(rec.ID) != slot || rec.EndedAt != 0 || rec.Outcome != (governance.Outcome{}) || rec.Resolution != (governance.Outcome{})
+	})
 	// A tombstone of this id makes the insert fail, and with it the whole transaction.
-	b.Queue(s.q.batchInsert[slotOf(batch.ID)], pgUUID(batch.ID), batch.At, batch.Terms, ids)
-	if len(batch.Entries) > 0 {
-		var k cellKeys
-		for _, e := range batch.Entries {
-			k.add(e.Account, e.Number)
+	if plain {
+		var a permitArrays
+		a.grow(len(batch.Permits))
+		for i := range batch.Permits {
+			a.add(&batch.Permits[i])
 		}
+		b.Queue(s.q.admit[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids, k.ids, k.starts, k.epochs,
+			a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments)
+		return
+	}
+	b.Queue(s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids)
+	if len(batch.Entries) > 0 {
 		b.Queue(s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
 	}
-	whole := slices.ContainsFunc(batch.Permits, func(rec governance.Record) bool {
-		return rec.EndedAt != 0 || rec.Outcome != (governance.Outcome{}) || rec.Resolution != (governance.Outcome{})
-	})
-	parts := divide(batch.Permits, whole)
-	for slot, a := range parts {
-		if a == nil {
-			continue
+	for slot, a := range divide(batch.Permits) {
+		if a != nil {
+			b.Queue(s.q.permitWhole[slot], pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags,
+				a.versions, a.tokens, a.costs, a.segments, a.ended, a.outcomes, a.resolutions)
 		}
-		columns := []any{pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments}
-		if whole {
-			b.Queue(s.q.permitWhole[slot], append(columns, a.ended, a.outcomes, a.resolutions)...)
-			continue
-		}
-		b.Queue(s.q.permitInsert[slot], columns...)
 	}
 }
 
@@ -167,6 +172,14 @@ type permitArrays struct {
 	versions                        []int32
 	tokens, costs, ats, ended       []int64
 	segments, outcomes, resolutions [][]byte
+}
+
+func (a *permitArrays) grow(n int) {
+	uuids, numbers, small := make([]pgtype.UUID, 3*n), make([]int64, 3*n), make([]int16, 3*n)
+	a.ids, a.owners, a.fingerprints = uuids[:0:n], uuids[n:n:2*n], uuids[2*n:2*n:3*n]
+	a.ats, a.tokens, a.costs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n]
+	a.terms, a.states, a.flags = small[:0:n], small[n:n:2*n], small[2*n:2*n:3*n]
+	a.versions, a.segments = make([]int32, 0, n), make([][]byte, 0, n)
 }
 
 func (a *permitArrays) add(rec *governance.Record) {
@@ -183,8 +196,8 @@ func (a *permitArrays) add(rec *governance.Record) {
 	a.segments = append(a.segments, rec.Segments)
 }
 
-// divide puts permits into columns by partition; ends: with what says how they ended.
-func divide(list []governance.Record, ends bool) (parts [slots]*permitArrays) {
+// divide puts permits into columns by partition.
+func divide(list []governance.Record) (parts [slots]*permitArrays) {
 	for i := range list {
 		rec := &list[i]
 		slot := slotOf(rec.ID)
@@ -193,11 +206,9 @@ func divide(list []governance.Record, ends bool) (parts [slots]*permitArrays) {
 		}
 		a := parts[slot]
 		a.add(rec)
-		if ends {
-			a.ended = append(a.ended, rec.EndedAt)
-			a.outcomes = append(a.outcomes, stored(rec.Outcome))
-			a.resolutions = append(a.resolutions, stored(rec.Resolution))
-		}
+		a.ended = append(a.ended, rec.EndedAt)
+		a.outcomes = append(a.outcomes, stored(rec.Outcome))
+		a.resolutions = append(a.resolutions, stored(rec.Resolution))
 	}
 	return parts
 }
@@ -206,7 +217,7 @@ func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
 	if len(list) == 0 {
 		return
 	}
-	for slot, a := range divide(list, true) {
+	for slot, a := range divide(list) {
 		if a != nil {
 			b.Queue(s.q.permitUpdate[slot], a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
 		}
