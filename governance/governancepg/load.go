@@ -59,12 +59,7 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 	if len(ids) > 0 {
 		b.Queue(q.current, ids).Query(l.current)
 	} else {
-		b.Queue(q.clock).QueryRow(func(row pgx.Row) error {
-			var now, horizon int64
-			err := row.Scan(&now, &horizon)
-			l.clock(now, horizon)
-			return err
-		})
+		l.queueClock(b)
 	}
 	if len(l.plan.Accounts) > 0 {
 		l.loaded.Accounts = make([]governance.Cell, len(l.plan.Accounts))
@@ -114,29 +109,32 @@ func (l *load) pointers(rows pgx.Rows, lock bool) error {
 
 func (l *load) missing() bool { return l.found < len(l.plan.Constraints) }
 
+// queueClock is for a step that reads no state.
+func (l *load) queueClock(b *pgx.Batch) {
+	b.Queue(l.s.q.clock).QueryRow(func(row pgx.Row) error {
+		var now, horizon int64
+		err := row.Scan(&now, &horizon)
+		l.clock(now, horizon)
+		return err
+	})
+}
+
 // clock takes what clockColumns say.
 func (l *load) clock(now, horizon int64) {
 	l.loaded.Now, l.loaded.Horizon = l.s.clock(time.UnixMicro(now)).UnixMicro(), horizon
 }
 
-// current reads the states of the current windows, with the clock.
+// current reads the states of the current windows, and the clock with them.
 func (l *load) current(rows pgx.Rows) error {
-	var now, horizon int64
 	for rows.Next() {
-		if rows.RawValues()[0] == nil { // there is no state yet
-			var none [cellColumnCount]any
-			if err := rows.Scan(append(none[:], &now, &horizon)...); err != nil {
-				return err
-			}
-			continue
-		}
+		var now, horizon int64
 		c, v, err := scanCell(rows, &now, &horizon)
 		if err != nil {
 			return err
 		}
+		l.clock(now, horizon)
 		l.place(c, v)
 	}
-	l.clock(now, horizon)
 	return rows.Err()
 }
 
@@ -162,8 +160,6 @@ func (l *load) place(c governance.Cell, v version) {
 		l.loaded.Accounts[i] = c
 	}
 }
-
-const cellColumnCount = 14
 
 // scanCell reads cellColumns, and more columns into more.
 func scanCell(rows pgx.Rows, more ...any) (c governance.Cell, v version, err error) {
@@ -200,9 +196,16 @@ func (l *load) entries(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// finish reads what depends on the first answers: terms, and the permits of
-// entries. An ordinary step needs none of it.
+// finish reads what depends on the first answers: the clock where no state came with it,
+// terms, and the permits of entries. An ordinary step needs none of it.
 func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch) error) error {
+	if l.loaded.Now == 0 {
+		var b pgx.Batch
+		l.queueClock(&b)
+		if err := send(ctx, &b); err != nil {
+			return err
+		}
+	}
 	if l.plan.Entries == nil && (l.plan.NoTerms || len(l.plan.Permits) == 0) {
 		return nil
 	}

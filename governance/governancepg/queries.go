@@ -28,7 +28,8 @@ type queries struct {
 
 const cellColumns = `c.constraint_id, c.window_start_us, c.epoch, c.updates, c.window_end_us, c.kind, c.consumed, c.uncertain, c.reserved, c.granted, c.observed, c.frozen, c.entries, c.state`
 
-const clockColumns = `(select (extract(epoch from clock_timestamp()) * 1000000)::bigint), m.horizon_us`
+// Each is computed once, when the first row is: after the locks are held.
+const clockColumns = `(select (extract(epoch from clock_timestamp()) * 1000000)::bigint), (select m.horizon_us from {{schema}}.governance_meta m where m.singleton)`
 
 const permitColumns = `p.id, p.batch, p.terms, p.owner, p.fingerprint, p.at_us, p.ended_us, p.state, p.flags, p.version, p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
 
@@ -41,12 +42,11 @@ func splice(s pgtx.Schema) *queries {
 		lock:     `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update`,
 		lockFree: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update skip locked`,
 		pointers: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id`,
-		clock:    `select ` + clockColumns + ` from {{schema}}.governance_meta m where m.singleton`,
-		// The clock comes with the cells, once for all of them; alone where there is none.
-		current: `select c.*, ` + clockColumns + ` from {{schema}}.governance_meta m left join lateral (
-select ` + cellColumns + ` from {{schema}}.governance_constraints p cross join lateral (
+		clock:    `select ` + clockColumns,
+		// The clock comes with the cells, once for all of them.
+		current: `select ` + cellColumns + `, ` + clockColumns + ` from {{schema}}.governance_constraints p cross join lateral (
 select * from {{schema}}.governance_cells where constraint_id = p.id and window_start_us = p.window_start_us order by epoch desc limit 1) c
-where p.id = any($1::uuid[])) c on true where m.singleton`,
+where p.id = any($1::uuid[])`,
 		accounts: `select ` + cellColumns + ` from unnest($1::uuid[], $2::bigint[]) w(id, start_us)
 join {{schema}}.governance_constraints p on p.id = w.id cross join lateral (
 select * from {{schema}}.governance_cells where constraint_id = w.id and window_start_us = w.start_us order by epoch desc limit 1) c
@@ -82,8 +82,8 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 e as (insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch)
 select id, start_us, number, $1::uuid from (select unnest($5::uuid[]) id, unnest($6::bigint[]) start_us, unnest($7::bigint[]) number) u)
 insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
-select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments
-from (select unnest($8::uuid[]) id, unnest($9::smallint[]) terms, unnest($10::uuid[]) owner, unnest($11::uuid[]) fingerprint, unnest($12::bigint[]) at_us, unnest($13::smallint[]) state, unnest($14::smallint[]) flags, unnest($15::integer[]) version, unnest($16::bigint[]) tokens, unnest($17::bigint[]) cost, unnest($18::bytea[]) segments) u`)
+select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, $2::bigint, $8::smallint, flags, 1, tokens, cost, segments
+from (select unnest($9::uuid[]) id, unnest($10::smallint[]) terms, unnest($11::uuid[]) owner, unnest($12::uuid[]) fingerprint, unnest($13::smallint[]) flags, unnest($14::bigint[]) tokens, unnest($15::bigint[]) cost, unnest($16::bytea[]) segments) u`)
 		// For permits that are not as a Governor begins them, or lie in several partitions.
 		q.permitWhole[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments, ended_us, outcome, resolution)
 select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution

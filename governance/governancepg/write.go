@@ -1,8 +1,6 @@
 package governancepg
 
 import (
-	"slices"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -139,18 +137,19 @@ func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 		k.add(e.Account, e.Number)
 	}
 	slot := slotOf(batch.ID)
-	plain := !slices.ContainsFunc(batch.Permits, func(rec governance.Record) bool {
-		return slotOf(rec.ID) != slot || rec.EndedAt != 0 || rec.Outcome != (governance.Outcome{}) || rec.Resolution != (governance.Outcome{})
-	})
+	plain := true
+	for i := range batch.Permits {
+		plain = plain && slotOf(batch.Permits[i].ID) == slot && justBegun(&batch.Permits[i], batch.At)
+	}
 	// A tombstone of this id makes the insert fail, and with it the whole transaction.
 	if plain {
 		var a permitArrays
 		a.grow(len(batch.Permits))
 		for i := range batch.Permits {
-			a.add(&batch.Permits[i])
+			a.begin(&batch.Permits[i])
 		}
 		b.Queue(s.q.admit[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids, k.ids, k.starts, k.epochs,
-			a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments)
+			int16(governance.StateOpen), a.ids, a.terms, a.owners, a.fingerprints, a.flags, a.tokens, a.costs, a.segments)
 		return
 	}
 	b.Queue(s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids)
@@ -174,26 +173,41 @@ type permitArrays struct {
 	segments, outcomes, resolutions [][]byte
 }
 
+// grow makes room for n permits that just began.
 func (a *permitArrays) grow(n int) {
-	uuids, numbers, small := make([]pgtype.UUID, 3*n), make([]int64, 3*n), make([]int16, 3*n)
+	uuids, numbers, small := make([]pgtype.UUID, 3*n), make([]int64, 2*n), make([]int16, 2*n)
 	a.ids, a.owners, a.fingerprints = uuids[:0:n], uuids[n:n:2*n], uuids[2*n:2*n:3*n]
-	a.ats, a.tokens, a.costs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n]
-	a.terms, a.states, a.flags = small[:0:n], small[n:n:2*n], small[2*n:2*n:3*n]
-	a.versions, a.segments = make([]int32, 0, n), make([][]byte, 0, n)
+	a.tokens, a.costs = numbers[:0:n], numbers[n:n:2*n]
+	a.terms, a.flags, a.segments = small[:0:n], small[n:n:2*n], make([][]byte, 0, n)
 }
 
-func (a *permitArrays) add(rec *governance.Record) {
+// justBegun reports that the permit is as a Governor begins it.
+func justBegun(rec *governance.Record, at int64) bool {
+	return rec.State == governance.StateOpen && rec.Version == 1 && rec.At == at && rec.EndedAt == 0 &&
+		rec.Outcome == (governance.Outcome{}) && rec.Resolution == (governance.Outcome{})
+}
+
+// begin adds what differs between permits that just began.
+func (a *permitArrays) begin(rec *governance.Record) {
 	a.ids = append(a.ids, pgUUID(rec.ID))
 	a.owners = append(a.owners, pgUUID(rec.Owner))
 	a.fingerprints = append(a.fingerprints, nullUUID(rec.Fingerprint))
 	a.terms = append(a.terms, int16(rec.TermsIndex))
-	a.ats = append(a.ats, rec.At)
-	a.states = append(a.states, int16(rec.State))
 	a.flags = append(a.flags, int16(rec.Flags))
-	a.versions = append(a.versions, rec.Version)
 	a.tokens = append(a.tokens, rec.Tokens)
 	a.costs = append(a.costs, rec.Cost)
 	a.segments = append(a.segments, rec.Segments)
+}
+
+// add adds a permit in whatever state.
+func (a *permitArrays) add(rec *governance.Record) {
+	a.begin(rec)
+	a.ats = append(a.ats, rec.At)
+	a.states = append(a.states, int16(rec.State))
+	a.versions = append(a.versions, rec.Version)
+	a.ended = append(a.ended, rec.EndedAt)
+	a.outcomes = append(a.outcomes, stored(rec.Outcome))
+	a.resolutions = append(a.resolutions, stored(rec.Resolution))
 }
 
 // divide puts permits into columns by partition.
@@ -204,11 +218,7 @@ func divide(list []governance.Record) (parts [slots]*permitArrays) {
 		if parts[slot] == nil {
 			parts[slot] = &permitArrays{}
 		}
-		a := parts[slot]
-		a.add(rec)
-		a.ended = append(a.ended, rec.EndedAt)
-		a.outcomes = append(a.outcomes, stored(rec.Outcome))
-		a.resolutions = append(a.resolutions, stored(rec.Resolution))
+		parts[slot].add(rec)
 	}
 	return parts
 }
