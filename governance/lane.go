@@ -116,11 +116,7 @@ func (l *lane) run(ctx context.Context, t task) error {
 
 // lead cuts the next batch and runs it in the caller's goroutine.
 func (l *lane) lead(ctx context.Context, self *waiter) {
-	// Callers that were answered a moment ago are about to come back: without
-	// yielding, a closed loop settles into two half-size cohorts.
-	runtime.Gosched()
-	runtime.Gosched()
-	l.mu.Lock()
+	l.gather()
 	batch := l.cut(self)
 	l.last = len(batch)
 	l.mu.Unlock()
@@ -143,6 +139,26 @@ func (l *lane) lead(ctx context.Context, self *waiter) {
 	l.mu.Unlock()
 	l.handOver()
 }
+
+// gather yields while callers are still coming, and returns with the lock held. Those
+// who were answered a moment ago are about to come back: without yielding, a closed
+// loop settles into two half-size cohorts.
+func (l *lane) gather() {
+	l.mu.Lock()
+	want := min(l.length+l.last, l.g.options.BatchLimit)
+	last, before := time.Now(), l.length
+	for l.length < want && time.Since(last) < lull {
+		l.mu.Unlock()
+		runtime.Gosched()
+		l.mu.Lock()
+		if l.length > before {
+			last, before = time.Now(), l.length
+		}
+	}
+}
+
+// lull is after how long without a new caller nobody is waited for any more.
+const lull = 40 * time.Microsecond
 
 // handOver makes the next waiting caller the leader, or leaves the lane idle.
 func (l *lane) handOver() {

@@ -124,10 +124,22 @@ func (b *Bucket) firstOpen() uint64 {
 	return 0
 }
 
-// segmentBytes is the size of the segments in the encoding.
-func (b *Bucket) segmentBytes() (size int) {
-	var n numbering
-	for i := range b.segments {
+// numberingAt is where the numbering stands before segment i.
+func (b *Bucket) numberingAt(i int) (n numbering) {
+	terminals := uint64(0)
+	for i--; i >= 0; i-- {
+		if s := &b.segments[i]; !s.terminal() {
+			return numbering{s.last() + 1 + terminals}
+		}
+		terminals++
+	}
+	return numbering{}
+}
+
+// sizeOf is the size of the segments from i up to before end in the encoding.
+func (b *Bucket) sizeOf(i, end int) (size int) {
+	n := b.numberingAt(i)
+	for ; i < end; i++ {
 		s := &b.segments[i]
 		kind, gap := n.kind(s)
 		size += uvarintLen(uint64(s.tokens) << 2)

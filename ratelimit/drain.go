@@ -18,6 +18,7 @@ func (b *Bucket) drain(now, rate int64) {
 	left, popped := int64(gone), 0
 	for left >= b.segments[popped].tokens {
 		left -= b.segments[popped].tokens
+		b.room += uvarintLen(uint64(b.segments[popped].tokens) << 2) // or more
 		if b.segments[popped].born != 0 {
 			b.late--
 		}

@@ -28,5 +28,5 @@ func (b *Bucket) Check() bool {
 		}
 	}
 	return held == b.held && late == b.late && len(b.segments) <= maxSegments &&
-		(!b.anchored || b.room <= maxSegmentBytes-b.segmentBytes())
+		(!b.anchored || b.room <= maxSegmentBytes-b.sizeOf(0, len(b.segments)))
 }

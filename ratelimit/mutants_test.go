@@ -61,8 +61,12 @@ var mutants = []mutate.Mutant{
 		Old: "\tif s.span <= 1 {\n\t\ts.close()\n\t}\n\tif s.tokens == 0",
 		New: "\tif s.span > 1 {\n\t\ts.close()\n\t}\n\tif s.tokens == 0"},
 	{Name: "the newest is drained first", File: "segments.go", Test: isModel,
-		Old: "\tb.segments = append(b.segments, s)\n\tsize",
-		New: "\tb.segments = append([]segment{s}, b.segments...)\n\tsize"},
+		Old: "\tb.segments = append(b.segments, s)\n\tif s.born",
+		New: "\tb.segments = append([]segment{s}, b.segments...)\n\tif s.born"},
+	{Name: "a drained segment frees more bytes than it took", File: "drain.go", Test: "TestRoomIsNeverOverstated",
+		Old: "b.room += uvarintLen(", New: "b.room += 4 + uvarintLen("},
+	{Name: "a merge frees more bytes than it does", File: "segments.go", Test: "TestRoomIsNeverOverstated",
+		Old: "return before - b.sizeOf(i, end-1)", New: "return before - b.sizeOf(i, end-1) + 1"},
 	{Name: "settled debt of another age is merged", File: "segments.go", Test: isModel,
 		Old: "if tail := &b.segments[n-1]; tail.terminal() && tail.born == s.born {",
 		New: "if tail := &b.segments[n-1]; tail.terminal() {"},
@@ -89,7 +93,7 @@ var mutants = []mutate.Mutant{
 // Every mistake makes its test fail.
 func TestMutants(t *testing.T) {
 	mutate.Run(t, mutate.Suite{
-		Files:   []string{"property_test.go", "model_test.go", "export_test.go"},
+		Files:   []string{"property_test.go", "model_test.go", "export_test.go", "room_test.go"},
 		Checks:  2000,
 		Mutants: mutants,
 	})

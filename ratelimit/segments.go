@@ -38,12 +38,10 @@ func (b *Bucket) push(s segment) {
 		b.move()
 	}
 	b.segments = append(b.segments, s)
-	size := uvarintLen(uint64(s.tokens)<<2) + 11
 	if s.born != 0 {
 		b.late++
-		size += 11
 	}
-	b.grew(size)
+	b.grew(b.sizeOf(n, n+1))
 }
 
 // move makes room behind the segments: at the front, where drained ones were, or in
@@ -261,8 +259,7 @@ const maxGrowth = 40
 func (b *Bucket) grew(bytes int) {
 	b.room -= bytes
 	for len(b.segments) > maxSegments {
-		b.merge(b.smallest())
-		b.room -= maxGrowth
+		b.room += b.shrink()
 	}
 	if b.room < 0 {
 		b.fit(maxSegments, maxSegmentBytes)
@@ -271,13 +268,24 @@ func (b *Bucket) grew(bytes int) {
 
 // fit merges the smallest neighbours behind the head until the bounds hold.
 func (b *Bucket) fit(segments, bytes int) {
-	for {
-		b.room = bytes - b.segmentBytes()
-		if len(b.segments) <= segments && b.room >= 0 || len(b.segments) < 3 {
-			return
-		}
-		b.merge(b.smallest())
+	b.room = bytes - b.sizeOf(0, len(b.segments))
+	for (len(b.segments) > segments || b.room < 0) && len(b.segments) >= 3 {
+		b.room += b.shrink()
 	}
+}
+
+// shrink merges the two neighbours behind the head that hold least, and returns
+// how many bytes that frees in the encoding.
+func (b *Bucket) shrink() int {
+	i := b.smallest()
+	end := i + 2 // behind the next open segment nobody notices: numbers are expected anew
+	for end < len(b.segments) && b.segments[end].terminal() {
+		end++
+	}
+	end = min(end+1, len(b.segments))
+	before := b.sizeOf(i, end)
+	b.merge(i)
+	return before - b.sizeOf(i, end-1)
 }
 
 // smallest returns the place of the two neighbours behind the head that hold least.

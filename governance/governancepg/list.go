@@ -108,7 +108,5 @@ func (s *Store) Notes(ctx context.Context, q governance.NoteQuery) ([]governance
 
 // read runs a function in one snapshot.
 func (s *Store) read(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
-	o := s.tx
-	o.ReadOnly, o.Snapshot = true, true
-	return pgtx.Run(ctx, s.pool, o, fn)
+	return pgtx.Run(ctx, s.pool, s.reading, fn)
 }

@@ -45,9 +45,6 @@ func (s *Store) loading(plan *governance.Plan) *load {
 // queue adds the statements of the first round trip.
 func (l *load) queue(b *pgx.Batch, lock bool) {
 	q := l.s.q
-	if lock {
-		b.Queue(q.enter, l.s.schema.LockKey()).Exec(func(pgconnTag) error { return nil })
-	}
 	ids := uuids(l.plan.Constraints)
 	if len(ids) > 0 {
 		sql := q.lock
@@ -59,13 +56,10 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 		}
 		b.Queue(sql, ids).Query(func(rows pgx.Rows) error { return l.pointers(rows, lock) })
 	}
-	b.Queue(q.clock).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&l.loaded.Now, &l.loaded.Horizon)
-		l.loaded.Now = l.s.clock(time.UnixMicro(l.loaded.Now)).UnixMicro()
-		return err
-	})
 	if len(ids) > 0 {
-		b.Queue(q.current, ids).Query(l.cells)
+		b.Queue(q.current, ids).Query(l.current)
+	} else {
+		l.queueClock(b)
 	}
 	if len(l.plan.Accounts) > 0 {
 		l.loaded.Accounts = make([]governance.Cell, len(l.plan.Accounts))
@@ -115,22 +109,56 @@ func (l *load) pointers(rows pgx.Rows, lock bool) error {
 
 func (l *load) missing() bool { return l.found < len(l.plan.Constraints) }
 
-// cells reads states and puts each where the plan wants it.
+// queueClock is for a step that reads no state.
+func (l *load) queueClock(b *pgx.Batch) {
+	b.Queue(l.s.q.clock).QueryRow(func(row pgx.Row) error {
+		var now, horizon int64
+		err := row.Scan(&now, &horizon)
+		l.clock(now, horizon)
+		return err
+	})
+}
+
+// clock takes what clockColumns say.
+func (l *load) clock(now, horizon int64) {
+	l.loaded.Now, l.loaded.Horizon = l.s.clock(time.UnixMicro(now)).UnixMicro(), horizon
+}
+
+// current reads the states of the current windows, and the clock with them.
+func (l *load) current(rows pgx.Rows) error {
+	for rows.Next() {
+		var now, horizon int64
+		c, v, err := scanCell(rows, &now, &horizon)
+		if err != nil {
+			return err
+		}
+		l.clock(now, horizon)
+		l.place(c, v)
+	}
+	return rows.Err()
+}
+
+// cells reads the states of other windows.
 func (l *load) cells(rows pgx.Rows) error {
 	for rows.Next() {
 		c, v, err := scanCell(rows)
 		if err != nil {
 			return err
 		}
-		l.rows[c.Key] = v
-		if i, ok := searchConstraint(l.plan.Constraints, c.Key.Constraint); ok && l.loaded.Current[i].Window.Start == c.Key.WindowStart {
-			l.loaded.Current[i].Cell = c
-		}
-		if i, ok := searchAccount(l.plan.Accounts, c.Key); ok {
-			l.loaded.Accounts[i] = c
-		}
+		l.place(c, v)
 	}
 	return rows.Err()
+}
+
+// place puts a state where the plan wants it.
+func (l *load) place(c governance.Cell, v version) {
+	l.rows[c.Key] = v
+	if i, ok := searchConstraint(l.plan.Constraints, c.Key.Constraint); ok && l.loaded.Current[i].Window.Start == c.Key.WindowStart {
+		l.loaded.Current[i].Cell = c
+	}
+	if i, ok := searchAccount(l.plan.Accounts, c.Key); ok {
+		l.loaded.Accounts[i] = c
+	}
 }
 
 // scanCell reads cellColumns, and more columns into more.
@@ -168,9 +196,16 @@ func (l *load) entries(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// finish reads what depends on the first answers: terms, and the permits of
-// entries. An ordinary step needs none of it.
+// finish reads what depends on the first answers: the clock where no state came with it,
+// terms, and the permits of entries. An ordinary step needs none of it.
 func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch) error) error {
+	if l.loaded.Now == 0 {
+		var b pgx.Batch
+		l.queueClock(&b)
+		if err := send(ctx, &b); err != nil {
+			return err
+		}
+	}
 	if l.plan.Entries == nil && (l.plan.NoTerms || len(l.plan.Permits) == 0) {
 		return nil
 	}

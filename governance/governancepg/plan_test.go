@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/internal/pgtx"
 )
 
 // TestPlans: the hot statements use indexes, on empty tables and on full ones.
@@ -22,11 +23,11 @@ func TestPlans(t *testing.T) {
 	check := func(when string) {
 		for name, sql := range map[string]string{
 			"lock": q.lock, "current": q.current, "accounts": q.accounts, "entries": q.entries, "windows": q.windows,
-			"update": q.update, "remove": q.remove, "permits": q.permits[3], "permitUpdate": q.permitUpdate[3],
+			"admit": q.admit[3], "update": q.update, "remove": q.remove, "permits": q.permits[3], "permitUpdate": q.permitUpdate[3],
 			"batchTerms": q.batchTerms[3],
 		} {
 			t.Run(when+"/"+name, func(t *testing.T) {
-				plan := explain(t, db, handle.schema.LockKey(), q.enter, sql)
+				plan := explain(t, handle.Store, sql)
 				if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Hash Join") || strings.Contains(plan, "Merge Join") {
 					t.Errorf("not an index plan:\n%s", plan)
 				}
@@ -47,13 +48,12 @@ analyze`, db.Schema))
 }
 
 // explain returns the generic plan of a statement under the settings of a step.
-func explain(t *testing.T, db *pgtest.DB, key int64, enter, sql string) string {
+func explain(t *testing.T, s *Store, sql string) string {
 	t.Helper()
-	tx, err := db.Pool.Begin(t.Context())
+	begun, err := pgtx.Begin(t.Context(), s.pool, s.stepping, nil)
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), enter, key)
-	require.NoError(t, err)
+	defer begun.Rollback()
+	tx := begun.Conn()
 	_, err = tx.Exec(t.Context(), "prepare checked as "+sql, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	defer func() { _, _ = tx.Exec(t.Context(), "deallocate checked", pgx.QueryExecModeSimpleProtocol) }()

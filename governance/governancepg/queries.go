@@ -15,18 +15,21 @@ const (
 
 // queries are all statements of one schema. They are spliced once.
 type queries struct {
-	enter, ensure, lock, lockFree               string
+	ensure, lock, lockFree                      string
 	clock, current, accounts, entries           string
 	windows, update, remove, insert, entry      string
 	note, notes                                 string
 	listAccounts, listFrozen, pointers          string
 	permits, batchInsert, batchTerms, tombstone [slots]string
-	permitInsert, permitWhole                   [slots]string
+	admit, permitWhole                          [slots]string
 	permitUpdate, permitList                    [slots]string
 	batchState                                  [slots]string
 }
 
 const cellColumns = `c.constraint_id, c.window_start_us, c.epoch, c.updates, c.window_end_us, c.kind, c.consumed, c.uncertain, c.reserved, c.granted, c.observed, c.frozen, c.entries, c.state`
+
+// Each is computed once, when the first row is: after the locks are held.
+const clockColumns = `(select (extract(epoch from clock_timestamp()) * 1000000)::bigint), (select m.horizon_us from {{schema}}.governance_meta m where m.singleton)`
 
 const permitColumns = `p.id, p.batch, p.terms, p.owner, p.fingerprint, p.at_us, p.ended_us, p.state, p.flags, p.version, p.tokens, p.cost_microusd, p.segments, p.outcome, p.resolution`
 
@@ -34,17 +37,14 @@ const permitColumns = `p.id, p.batch, p.terms, p.owner, p.fingerprint, p.at_us, 
 // no remark locks nothing.
 func splice(s pgtx.Schema) *queries {
 	q := &queries{
-		// Locks the schema's key in shared mode, for the edit barrier, until the
-		// transaction ends. The settings pin the plans: a generic plan made while a
-		// table is empty would be a sequential scan for minutes.
-		enter:  `select pg_advisory_xact_lock_shared($1::bigint), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`,
 		ensure: `insert into {{schema}}.governance_constraints (id) select u from unnest($1::uuid[]) u order by u on conflict do nothing`,
 		// Locks the pointer rows, in the order of their ids.
 		lock:     `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update`,
 		lockFree: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id for update skip locked`,
 		pointers: `select id, window_start_us, window_end_us from {{schema}}.governance_constraints where id = any($1::uuid[]) order by id`,
-		clock:    `select (extract(epoch from clock_timestamp()) * 1000000)::bigint, horizon_us from {{schema}}.governance_meta`,
-		current: `select ` + cellColumns + ` from {{schema}}.governance_constraints p cross join lateral (
+		clock:    `select ` + clockColumns,
+		// The clock comes with the cells, once for all of them.
+		current: `select ` + cellColumns + `, ` + clockColumns + ` from {{schema}}.governance_constraints p cross join lateral (
 select * from {{schema}}.governance_cells where constraint_id = p.id and window_start_us = p.window_start_us order by epoch desc limit 1) c
 where p.id = any($1::uuid[])`,
 		accounts: `select ` + cellColumns + ` from unnest($1::uuid[], $2::bigint[]) w(id, start_us)
@@ -53,16 +53,16 @@ select * from {{schema}}.governance_cells where constraint_id = w.id and window_
 where p.window_start_us <> w.start_us`,
 		entries: `select number, batch from {{schema}}.governance_entries where constraint_id = $1::uuid and window_start_us = $2::bigint and number > $3::bigint order by number limit $4::bigint`,
 		// Locks what the pointer rows already protect.
-		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e, label = coalesce(u.label::jsonb, p.label) from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) u(id, s, e, label) where p.id = u.id`,
+		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e, label = coalesce(u.label::jsonb, p.label) from (select unnest($1::uuid[]) id, unnest($2::bigint[]) s, unnest($3::bigint[]) e, unnest($4::text[]) label) u where p.id = u.id`,
 		update: `with u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state, window_end_us = u.end_us, kind = u.kind
-from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[], $12::bigint[], $13::smallint[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state, end_us, kind)
+from (select unnest($1::uuid[]) id, unnest($2::bigint[]) start_us, unnest($3::bigint[]) epoch, unnest($4::bigint[]) consumed, unnest($5::bigint[]) uncertain, unnest($6::bigint[]) reserved, unnest($7::bigint[]) granted, unnest($8::bigint[]) observed, unnest($9::boolean[]) frozen, unnest($10::bigint[]) entries, unnest($11::bytea[]) state, unnest($12::bigint[]) end_us, unnest($13::smallint[]) kind) u
 where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)
 select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`,
-		remove: `delete from {{schema}}.governance_cells c using unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, start_us, epoch) where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch`,
+		remove: `delete from {{schema}}.governance_cells c using (select unnest($1::uuid[]) id, unnest($2::bigint[]) start_us, unnest($3::bigint[]) epoch) u where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch`,
 		insert: `insert into {{schema}}.governance_cells (constraint_id, window_start_us, epoch, updates, window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
 select id, start_us, epoch, 0, end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state
-from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], $10::bigint[], $11::bytea[], $12::bigint[], $13::smallint[]) u(id, start_us, epoch, consumed, uncertain, reserved, granted, observed, frozen, entries, state, end_us, kind)`,
-		entry: `insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch) select id, start_us, number, $4::uuid from unnest($1::uuid[], $2::bigint[], $3::bigint[]) u(id, start_us, number)`,
+from (select unnest($1::uuid[]) id, unnest($2::bigint[]) start_us, unnest($3::bigint[]) epoch, unnest($4::bigint[]) consumed, unnest($5::bigint[]) uncertain, unnest($6::bigint[]) reserved, unnest($7::bigint[]) granted, unnest($8::bigint[]) observed, unnest($9::boolean[]) frozen, unnest($10::bigint[]) entries, unnest($11::bytea[]) state, unnest($12::bigint[]) end_us, unnest($13::smallint[]) kind) u`,
+		entry: `insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch) select id, start_us, number, $4::uuid from (select unnest($1::uuid[]) id, unnest($2::bigint[]) start_us, unnest($3::bigint[]) number) u`,
 		note:  `insert into {{schema}}.governance_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before_json, after_json) values ($1::bigint, $2::text, $3::text, $4::uuid, $5::uuid, $6::bigint, $7::text, $8::text, $9::text)`,
 		notes: `select id, at_us, actor, action, permit, constraint_id, window_start_us, reason, before_json, after_json from {{schema}}.governance_notes where id > $1::bigint order by id limit $2::bigint`,
 		listAccounts: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + `, p.label::text from {{schema}}.governance_cells c left join {{schema}}.governance_constraints p on p.id = c.constraint_id
@@ -77,17 +77,21 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 		permits, batches := fmt.Sprintf("{{schema}}.governance_permits_%02d", i), fmt.Sprintf("{{schema}}.governance_batches_%02d", i)
 		q.permits[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id = any($1::uuid[])`)
 		q.permitList[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id > $1::uuid and (cardinality($2::smallint[]) = 0 and $3::smallint = 0 or p.state = any($2::smallint[]) or p.flags & $3::smallint <> 0) order by p.id limit $4::bigint`)
-		q.permitInsert[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
-select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments
-from unnest($2::uuid[], $3::smallint[], $4::uuid[], $5::uuid[], $6::bigint[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[]) u(id, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments)`)
-		// For a permit that is not as a Governor begins it.
+		// A batch as it almost always is: one partition, permits that just began.
+		q.admit[i] = s.Splice(`with b as (insert into ` + batches + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(i) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)),
+e as (insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch)
+select id, start_us, number, $1::uuid from (select unnest($5::uuid[]) id, unnest($6::bigint[]) start_us, unnest($7::bigint[]) number) u)
+insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
+select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, $2::bigint, $8::smallint, flags, 1, tokens, cost, segments
+from (select unnest($9::uuid[]) id, unnest($10::smallint[]) terms, unnest($11::uuid[]) owner, unnest($12::uuid[]) fingerprint, unnest($13::smallint[]) flags, unnest($14::bigint[]) tokens, unnest($15::bigint[]) cost, unnest($16::bytea[]) segments) u`)
+		// For permits that are not as a Governor begins them, or lie in several partitions.
 		q.permitWhole[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments, ended_us, outcome, resolution)
 select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution
-from unnest($2::uuid[], $3::smallint[], $4::uuid[], $5::uuid[], $6::bigint[], $7::smallint[], $8::smallint[], $9::integer[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bigint[], $14::bytea[], $15::bytea[]) u(id, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution)`)
+from (select unnest($2::uuid[]) id, unnest($3::smallint[]) terms, unnest($4::uuid[]) owner, unnest($5::uuid[]) fingerprint, unnest($6::bigint[]) at_us, unnest($7::smallint[]) state, unnest($8::smallint[]) flags, unnest($9::integer[]) version, unnest($10::bigint[]) tokens, unnest($11::bigint[]) cost, unnest($12::bytea[]) segments, unnest($13::bigint[]) ended_us, unnest($14::bytea[]) outcome, unnest($15::bytea[]) resolution) u`)
 		// Fails with a division by zero, which rolls everything back, unless every
 		// permit is still in the version that was decided on.
 		q.permitUpdate[i] = s.Splice(`with u as (update ` + permits + ` p set ended_us = u.ended_us, state = u.state, flags = u.flags, version = u.version, tokens = u.tokens, cost_microusd = u.cost, segments = u.segments, outcome = u.outcome, resolution = u.resolution
-from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[], $10::bytea[]) u(id, ended_us, state, flags, version, tokens, cost, segments, outcome, resolution)
+from (select unnest($1::uuid[]) id, unnest($2::bigint[]) ended_us, unnest($3::smallint[]) state, unnest($4::smallint[]) flags, unnest($5::integer[]) version, unnest($6::bigint[]) tokens, unnest($7::bigint[]) cost, unnest($8::bytea[]) segments, unnest($9::bytea[]) outcome, unnest($10::bytea[]) resolution) u
 where p.slot = ` + fmt.Sprint(i) + ` and p.id = u.id and p.version = u.version - 1 returning 1)
 select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`)
 		q.batchInsert[i] = s.Splice(`insert into ` + batches + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(i) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)`)
@@ -101,7 +105,7 @@ select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 
 
 func (q *queries) shared() []*string {
 	return []*string{
-		&q.enter, &q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
+		&q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
 		&q.windows, &q.update, &q.remove, &q.insert, &q.entry, &q.note, &q.notes, &q.listAccounts, &q.listFrozen,
 	}
 }

@@ -95,14 +95,17 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 			*t.of = t.fallback
 		}
 	}
+	bounds := pgtx.Options{
+		Lock: options.LockTimeout, Idle: options.IdleTimeout, Statement: options.StatementTimeout, Commit: options.CommitTimeout,
+	}
+	step, read := bounds, bounds
+	step.Barrier, step.PinPlans = schema.LockKey(), true
+	read.ReadOnly, read.Snapshot = true, true
 	return &DB{
 		Keys: store, pool: pool, schema: schema,
 		Store: &Store{
 			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
-			tx: pgtx.Options{
-				Lock: options.LockTimeout, Idle: options.IdleTimeout,
-				Statement: options.StatementTimeout, Commit: options.CommitTimeout,
-			},
+			stepping: step, reading: read,
 		},
 	}, nil
 }
@@ -114,12 +117,12 @@ func (db *DB) Backend() governance.Stores {
 
 // Store keeps the counters.
 type Store struct {
-	pool   *pgxpool.Pool
-	schema pgtx.Schema
-	q      *queries
-	tx     pgtx.Options
-	clock  func(database time.Time) time.Time
-	known  known
+	pool              *pgxpool.Pool
+	schema            pgtx.Schema
+	q                 *queries
+	stepping, reading pgtx.Options
+	clock             func(database time.Time) time.Time
+	known             known
 }
 
 // Step implements governance.Store in two round trips: begin, lock and load; write
@@ -132,7 +135,7 @@ func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*go
 		l := s.loading(plan)
 		var b pgx.Batch
 		l.queue(&b, true)
-		tx, err := pgtx.Begin(ctx, s.pool, s.tx, &b)
+		tx, err := pgtx.Begin(ctx, s.pool, s.stepping, &b)
 		if err != nil {
 			return translate(err)
 		}

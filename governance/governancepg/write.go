@@ -1,8 +1,6 @@
 package governancepg
 
 import (
-	"slices"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -134,29 +132,35 @@ func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 	for i := range batch.Permits {
 		ids = append(ids, batch.Permits[i].ID[:]...)
 	}
+	var k cellKeys
+	for _, e := range batch.Entries {
+		k.add(e.Account, e.Number)
+	}
+	slot := slotOf(batch.ID)
+	plain := true
+	for i := range batch.Permits {
+		plain = plain && slotOf(batch.Permits[i].ID) == slot && justBegun(&batch.Permits[i], batch.At)
+	}
 	// A tombstone of this id makes the insert fail, and with it the whole transaction.
-	b.Queue(s.q.batchInsert[slotOf(batch.ID)], pgUUID(batch.ID), batch.At, batch.Terms, ids)
-	if len(batch.Entries) > 0 {
-		var k cellKeys
-		for _, e := range batch.Entries {
-			k.add(e.Account, e.Number)
+	if plain {
+		var a permitArrays
+		a.grow(len(batch.Permits))
+		for i := range batch.Permits {
+			a.begin(&batch.Permits[i])
 		}
+		b.Queue(s.q.admit[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids, k.ids, k.starts, k.epochs,
+			int16(governance.StateOpen), a.ids, a.terms, a.owners, a.fingerprints, a.flags, a.tokens, a.costs, a.segments)
+		return
+	}
+	b.Queue(s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids)
+	if len(batch.Entries) > 0 {
 		b.Queue(s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
 	}
-	whole := slices.ContainsFunc(batch.Permits, func(rec governance.Record) bool {
-		return rec.EndedAt != 0 || rec.Outcome != (governance.Outcome{}) || rec.Resolution != (governance.Outcome{})
-	})
-	parts := divide(batch.Permits, whole)
-	for slot, a := range parts {
-		if a == nil {
-			continue
+	for slot, a := range divide(batch.Permits) {
+		if a != nil {
+			b.Queue(s.q.permitWhole[slot], pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags,
+				a.versions, a.tokens, a.costs, a.segments, a.ended, a.outcomes, a.resolutions)
 		}
-		columns := []any{pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments}
-		if whole {
-			b.Queue(s.q.permitWhole[slot], append(columns, a.ended, a.outcomes, a.resolutions)...)
-			continue
-		}
-		b.Queue(s.q.permitInsert[slot], columns...)
 	}
 }
 
@@ -169,35 +173,52 @@ type permitArrays struct {
 	segments, outcomes, resolutions [][]byte
 }
 
-func (a *permitArrays) add(rec *governance.Record) {
+// grow makes room for n permits that just began.
+func (a *permitArrays) grow(n int) {
+	uuids, numbers, small := make([]pgtype.UUID, 3*n), make([]int64, 2*n), make([]int16, 2*n)
+	a.ids, a.owners, a.fingerprints = uuids[:0:n], uuids[n:n:2*n], uuids[2*n:2*n:3*n]
+	a.tokens, a.costs = numbers[:0:n], numbers[n:n:2*n]
+	a.terms, a.flags, a.segments = small[:0:n], small[n:n:2*n], make([][]byte, 0, n)
+}
+
+// justBegun reports that the permit is as a Governor begins it.
+func justBegun(rec *governance.Record, at int64) bool {
+	return rec.State == governance.StateOpen && rec.Version == 1 && rec.At == at && rec.EndedAt == 0 &&
+		rec.Outcome == (governance.Outcome{}) && rec.Resolution == (governance.Outcome{})
+}
+
+// begin adds what differs between permits that just began.
+func (a *permitArrays) begin(rec *governance.Record) {
 	a.ids = append(a.ids, pgUUID(rec.ID))
 	a.owners = append(a.owners, pgUUID(rec.Owner))
 	a.fingerprints = append(a.fingerprints, nullUUID(rec.Fingerprint))
 	a.terms = append(a.terms, int16(rec.TermsIndex))
-	a.ats = append(a.ats, rec.At)
-	a.states = append(a.states, int16(rec.State))
 	a.flags = append(a.flags, int16(rec.Flags))
-	a.versions = append(a.versions, rec.Version)
 	a.tokens = append(a.tokens, rec.Tokens)
 	a.costs = append(a.costs, rec.Cost)
 	a.segments = append(a.segments, rec.Segments)
 }
 
-// divide puts permits into columns by partition; ends: with what says how they ended.
-func divide(list []governance.Record, ends bool) (parts [slots]*permitArrays) {
+// add adds a permit in whatever state.
+func (a *permitArrays) add(rec *governance.Record) {
+	a.begin(rec)
+	a.ats = append(a.ats, rec.At)
+	a.states = append(a.states, int16(rec.State))
+	a.versions = append(a.versions, rec.Version)
+	a.ended = append(a.ended, rec.EndedAt)
+	a.outcomes = append(a.outcomes, stored(rec.Outcome))
+	a.resolutions = append(a.resolutions, stored(rec.Resolution))
+}
+
+// divide puts permits into columns by partition.
+func divide(list []governance.Record) (parts [slots]*permitArrays) {
 	for i := range list {
 		rec := &list[i]
 		slot := slotOf(rec.ID)
 		if parts[slot] == nil {
 			parts[slot] = &permitArrays{}
 		}
-		a := parts[slot]
-		a.add(rec)
-		if ends {
-			a.ended = append(a.ended, rec.EndedAt)
-			a.outcomes = append(a.outcomes, stored(rec.Outcome))
-			a.resolutions = append(a.resolutions, stored(rec.Resolution))
-		}
+		parts[slot].add(rec)
 	}
 	return parts
 }
@@ -206,7 +227,7 @@ func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
 	if len(list) == 0 {
 		return
 	}
-	for slot, a := range divide(list, true) {
+	for slot, a := range divide(list) {
 		if a != nil {
 			b.Queue(s.q.permitUpdate[slot], a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
 		}

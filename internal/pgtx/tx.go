@@ -20,6 +20,8 @@ type Options struct {
 	Answer    time.Duration // how much longer than Statement to wait for any other answer, default 5 s: a dead peer sends none
 	ReadOnly  bool          // READ ONLY
 	Snapshot  bool          // REPEATABLE READ instead of READ COMMITTED
+	Barrier   int64         // a Schema's LockKey whose edit barrier the transaction enters, see Barrier; zero: none
+	PinPlans  bool          // plan for every parameter alike, by index: what is kept must not depend on how full a table was
 }
 
 func (o Options) withDefaults() Options {
@@ -38,11 +40,14 @@ func (o Options) withDefaults() Options {
 
 const (
 	// Not "read write": a standby refuses that with a code of its own instead of saying that it is read-only.
-	beginWrite     = "begin isolation level read committed"
-	beginRead      = "begin isolation level read committed read only"
-	beginSnapshot  = "begin isolation level repeatable read"
-	beginSnapRead  = "begin isolation level repeatable read read only"
-	setTimeouts    = "select set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true), pg_catalog.pg_is_in_recovery()"
+	beginWrite    = "begin isolation level read committed"
+	beginRead     = "begin isolation level read committed read only"
+	beginSnapshot = "begin isolation level repeatable read"
+	beginSnapRead = "begin isolation level repeatable read read only"
+	// One statement for all that a transaction begins with, in this order.
+	settings       = "select pg_catalog.pg_is_in_recovery(), concat(set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true)"
+	pinned         = ", set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
+	sharedLock     = ", pg_advisory_xact_lock_shared($4::bigint)"
 	rollbackBounds = 5 * time.Second
 )
 
@@ -58,6 +63,18 @@ func (o Options) begin() string {
 	return beginWrite
 }
 
+// settle queues the statement that sets what holds for this transaction alone.
+func (o Options) settle(b *pgx.Batch) *pgx.QueuedQuery {
+	sql, args := settings, []any{millis(o.Idle), millis(o.Statement), millis(o.Lock)}
+	if o.PinPlans {
+		sql += pinned
+	}
+	if o.Barrier != 0 {
+		sql, args = sql+sharedLock, append(args, o.Barrier)
+	}
+	return b.Queue(sql+")", args...)
+}
+
 // Tx is one transaction on one pooled connection. It is for one goroutine. Its errors are
 // scrubbed; Rows and Row hand out raw errors until the transaction's end, so Run's
 // callback and every adapter pass them through Scrub.
@@ -69,7 +86,7 @@ type Tx struct {
 }
 
 // Begin opens a transaction in one round trip, on a primary only: BEGIN, the local timeouts (so that a stalled
-// process cannot hold locks for ever) and whatever lead queues, with lead's callbacks run.
+// process cannot hold locks for ever), the edit barrier and whatever lead queues, with lead's callbacks run.
 // On an error nothing is open.
 func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) (*Tx, error) {
 	o = o.withDefaults()
@@ -82,10 +99,9 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) 
 	t := &Tx{pool: pool, conn: conn, opt: o}
 	b := &pgx.Batch{}
 	b.Queue(o.begin())
-	b.Queue(setTimeouts, millis(o.Idle), millis(o.Statement), millis(o.Lock)).QueryRow(func(row pgx.Row) error {
-		var ignored string
+	o.settle(b).QueryRow(func(row pgx.Row) error {
 		var standby bool
-		if err := row.Scan(&ignored, &ignored, &ignored, &standby); err != nil {
+		if err := row.Scan(&standby, nil); err != nil {
 			return err
 		}
 		if standby { // it answers reads, with what was true some time ago
