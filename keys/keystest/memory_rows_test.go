@@ -48,10 +48,7 @@ func (m *memory) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstra
 
 func (m *memory) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
 	return under(ctx, m, func(now time.Time) (done keys.Imported, err error) {
-		before := *m
-		m.teams, m.keys, m.secrets, m.declared = maps.Clone(m.teams), maps.Clone(m.keys), maps.Clone(m.secrets), maps.Clone(m.declared)
-		after := *m
-		*m = before
+		after := memory{teams: maps.Clone(m.teams), keys: maps.Clone(m.keys), secrets: maps.Clone(m.secrets), declared: maps.Clone(m.declared)}
 		done, err = keys.MergeAll(rows, func(keys.Names) (keys.Rows, error) {
 			have := after.have()
 			if m.mistake == "an import overwrites" {
