@@ -138,7 +138,7 @@ func (p *Provider) invoke(stream bool) http.HandlerFunc {
 // converseAnswer decides what will be said.
 func (p *Provider) converseAnswer(q *converseRequest, model Model) (*messageAnswer, error) {
 	if len(q.Messages) == 0 {
-		return nil, errors.New("A conversation must start with a user message.") //nolint:staticcheck // Bedrock's own sentence
+		return nil, errors.New("a conversation must start with a user message")
 	}
 	a := &messageAnswer{model: model.Name, stop: "end_turn"}
 	var prompt strings.Builder
