@@ -94,7 +94,9 @@ func ClassifyAt(p Phase, err error) Class {
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		if p != Before && !pgconn.SafeToRetry(err) {
+		// pgconn.SafeToRetry is not asked: of a connection that broke while answers were read, pgx says
+		// "conn closed" and calls that safe (since 5.9), though everything had been sent.
+		if p != Before {
 			return UnknownOutcome
 		}
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

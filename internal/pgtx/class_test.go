@@ -66,6 +66,7 @@ func TestClassify(t *testing.T) {
 		{server("08006"), Unavailable, UnknownOutcome, UnknownOutcome},
 		{server("08P01"), Unavailable, UnknownOutcome, UnknownOutcome},
 		{io.ErrUnexpectedEOF, Unavailable, UnknownOutcome, UnknownOutcome},
+		{saysSafe{}, Unavailable, UnknownOutcome, UnknownOutcome},
 		{context.Canceled, Canceled, UnknownOutcome, UnknownOutcome},
 		{context.DeadlineExceeded, Canceled, UnknownOutcome, UnknownOutcome},
 		{&Error{Class: Retryable}, Retryable, Retryable, Retryable},
@@ -78,6 +79,12 @@ func TestClassify(t *testing.T) {
 		require.Equal(t, c != OK && c != UnknownOutcome, c.NotCommitted())
 	}
 }
+
+// saysSafe is what pgx says of a connection that broke after everything had been sent.
+type saysSafe struct{}
+
+func (saysSafe) Error() string     { return "conn closed" }
+func (saysSafe) SafeToRetry() bool { return true }
 
 func TestScrub(t *testing.T) {
 	secret := "postgres://u:hunter2@db/x"

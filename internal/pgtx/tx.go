@@ -183,6 +183,10 @@ func (t *Tx) Commit(ctx context.Context, b *pgx.Batch) error {
 	if conn == nil {
 		return &Error{Class: Rejected}
 	}
+	if conn.Conn().IsClosed() { // it broke before anything could be sent
+		t.end(nil)
+		return &Error{Class: Unavailable}
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.opt.Commit)
 	defer cancel()
 	all := &pgx.Batch{}
@@ -270,7 +274,11 @@ func Run(ctx context.Context, pool *pgxpool.Pool, o Options, fn func(context.Con
 		}
 		return Scrub(err)
 	}
-	return t.Commit(ctx, nil)
+	err = t.Commit(ctx, nil)
+	if o.ReadOnly && Classify(err) == UnknownOutcome {
+		return nil // everything was read, and there was nothing to commit
+	}
+	return err
 }
 
 // Retry calls Run again, a bounded number of times, while the outcome is Retryable.
