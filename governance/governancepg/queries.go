@@ -23,7 +23,6 @@ type queries struct {
 	permits, batchInsert, batchTerms, tombstone [slots]string
 	admit, permitWhole                          [slots]string
 	permitUpdate, permitList                    [slots]string
-	batchState                                  [slots]string
 }
 
 const cellColumns = `c.constraint_id, c.window_start_us, c.epoch, c.updates, c.window_end_us, c.kind, c.consumed, c.uncertain, c.reserved, c.granted, c.observed, c.frozen, c.entries, c.state`
@@ -96,9 +95,9 @@ where p.slot = ` + fmt.Sprint(i) + ` and p.id = u.id and p.version = u.version -
 select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`)
 		q.batchInsert[i] = s.Splice(`insert into ` + batches + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(i) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)`)
 		q.batchTerms[i] = s.Splice(`select id, terms, permits from ` + batches + ` where slot = ` + fmt.Sprint(i) + ` and id = any($1::uuid[])`)
-		// Waits for a transaction in doubt that inserted the same id.
-		q.tombstone[i] = s.Splice(`insert into ` + batches + ` (slot, id, at_us, void) values (` + fmt.Sprint(i) + `, $1::uuid, 0, true) on conflict do nothing`)
-		q.batchState[i] = s.Splice(`select void from ` + batches + ` where slot = ` + fmt.Sprint(i) + ` and id = $1::uuid`)
+		// Waits for a transaction in doubt that inserted the same id. It writes though there may be nothing to
+		// change: where a standby confirms commits, this one's confirms what it answers.
+		q.tombstone[i] = s.Splice(`insert into ` + batches + ` as b (slot, id, at_us, void) values (` + fmt.Sprint(i) + `, $1::uuid, 0, true) on conflict (slot, id) do update set void = b.void returning b.void`)
 	}
 	return q
 }

@@ -193,18 +193,13 @@ func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Lo
 func (s *Store) learn(ctx context.Context, id governance.BatchID) error {
 	slot := slotOf(id)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
-		tag, err := s.pool.Exec(ctx, s.q.tombstone[slot], pgUUID(id))
-		if err == nil && tag.RowsAffected() == 1 {
+		var void bool
+		err := s.pool.QueryRow(ctx, s.q.tombstone[slot], pgUUID(id)).Scan(&void)
+		switch {
+		case err == nil && void:
 			return governance.ErrRetry // it can never commit now
-		}
-		if err == nil {
-			var void bool
-			if err = s.pool.QueryRow(ctx, s.q.batchState[slot], pgUUID(id)).Scan(&void); err == nil {
-				if void {
-					return governance.ErrRetry
-				}
-				return nil
-			}
+		case err == nil:
+			return nil
 		}
 		timer := time.NewTimer(wait)
 		select {
