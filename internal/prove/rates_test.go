@@ -1,0 +1,5 @@
+package prove
+
+import "context"
+
+func (c *client) rates(ctx context.Context) {}
