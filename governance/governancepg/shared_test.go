@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -53,8 +54,10 @@ func TestManyGateways(t *testing.T) {
 
 // TestBarrier: a revocation returns only after every admission that may have read
 // the key as it was, and what starts after it is refused.
-func TestBarrier(t *testing.T) {
-	o := fresh(t)
+func TestBarrier(t *testing.T) { barrier(t, fresh(t), nil) }
+
+// barrier revokes on another handle, opened with the adjustment.
+func barrier(t *testing.T, o *opened, adjust func(*pgxpool.Config)) {
 	w := newWorld(t, o, keys.Limits{TokensPerDay: keys.Limit(1000)})
 	inside, leave, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -75,7 +78,7 @@ func TestBarrier(t *testing.T) {
 	<-inside
 	revoked := make(chan error, 1)
 	go func() {
-		_, err := another(t, o, nil).Keys.RevokeKey(context.Background(), keys.RevokeKey{ID: w.principal.KeyID})
+		_, err := another(t, o, adjust).Keys.RevokeKey(context.Background(), keys.RevokeKey{ID: w.principal.KeyID})
 		revoked <- err
 	}()
 	// The revocation is committed and waits: another admission sees it already.

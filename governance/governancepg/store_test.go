@@ -38,6 +38,12 @@ func (c *clock) of(database time.Time) time.Time {
 	return database
 }
 
+func stillClock() *clock {
+	c := &clock{still: true}
+	c.us.Store(time.Now().UnixMicro())
+	return c
+}
+
 func open(t testing.TB, pool *pgxpool.Pool, dsn, schema string, c *clock) *opened {
 	t.Helper()
 	db, err := governancepg.Open(pool, &governancepg.Options{
@@ -69,9 +75,7 @@ func harness() governancetest.Harness {
 	return governancetest.Harness{
 		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true},
 		New: func(t testing.TB) governance.Backend {
-			c := &clock{still: true}
-			c.us.Store(time.Now().UnixMicro())
-			return freshAt(t, c)
+			return freshAt(t, stillClock())
 		},
 		Reopen: func(t testing.TB, b governance.Backend) governance.Backend {
 			return another(t, b.(*opened), nil)

@@ -1,0 +1,80 @@
+package governancepg_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/governancetest"
+	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgserver"
+)
+
+// bouncerModes are the ways to talk that a pooler in transaction mode can take.
+func bouncerModes(b *pgserver.Bouncer) []pgx.QueryExecMode {
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe}
+	if b.Prepares() {
+		modes = append(modes, pgx.QueryExecModeCacheStatement)
+	}
+	return modes
+}
+
+// TestBouncer runs the suite through PgBouncer in transaction mode, migration included.
+func TestBouncer(t *testing.T) {
+	b := pgtest.PgBouncer(t, pgtest.Shared(t).DSN())
+	for i, mode := range bouncerModes(b) {
+		if testing.Short() && i > 0 {
+			break // one mode is enough for a short run
+		}
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			h := harness()
+			through := func(t testing.TB, schema string, c *clock) *opened {
+				pool := pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+				return open(t, pool, b.DSN(), schema, c)
+			}
+			h.New = func(t testing.TB) governance.Backend {
+				o := through(t, pgtest.New(t).Schema, stillClock())
+				require.NoError(t, o.Migrate(t.Context()))
+				return o
+			}
+			h.Reopen = func(t testing.TB, b governance.Backend) governance.Backend {
+				return through(t, b.(*opened).schema, b.(*opened).clock)
+			}
+			governancetest.Run(t, h)
+		})
+	}
+}
+
+// TestBouncerBarrier: an edit waits for the admissions of the whole fleet, though none of them has a
+// session of its own.
+func TestBouncerBarrier(t *testing.T) {
+	b := pgtest.PgBouncer(t, pgtest.Shared(t).DSN())
+	for _, mode := range bouncerModes(b) {
+		t.Run(mode.String(), func(t *testing.T) {
+			db := pgtest.New(t)
+			o := open(t, pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), b.DSN(), db.Schema, &clock{})
+			require.NoError(t, o.Migrate(t.Context()))
+			barrier(t, o, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		})
+	}
+}
+
+// TestBouncerCutAtEveryMessage: the connection to the pooler breaks, or the pooler's to the server.
+func TestBouncerCutAtEveryMessage(t *testing.T) {
+	pgtest.PgBouncer(t, pgtest.Shared(t).DSN())
+	through := func(dsn string) string { return pgtest.PgBouncer(t, dsn).DSN() }
+	for _, op := range operations()[:2] {
+		t.Run(op.name+"/client", func(t *testing.T) {
+			t.Parallel()
+			op.everywhere(t, benchOptions{mode: pgx.QueryExecModeExec, behind: through})
+		})
+		t.Run(op.name+"/server", func(t *testing.T) {
+			t.Parallel()
+			op.everywhere(t, benchOptions{mode: pgx.QueryExecModeExec, ahead: through})
+		})
+	}
+}
