@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/keys"
@@ -37,6 +39,10 @@ type Options struct {
 	// Changed is told of a key whose cached principals are out of date.
 	Changed func(keyID string)
 	Logger  *slog.Logger
+	// Status says what the gateway is; nil where none serves.
+	Status func(context.Context) (report.Status, error)
+	// Topology is where the gateway sends requests. It can be read and not changed.
+	Topology config.Topology
 }
 
 type api struct {
@@ -82,6 +88,16 @@ func Handler(o Options) http.Handler {
 	route("GET frozen", a.Timeout, a.listFrozen)
 	route("POST frozen/release", a.Timeout, a.release)
 	route("POST verify", a.AuditTimeout, a.verify)
+	route("GET notes", a.Timeout, a.listNotes)
+	route("GET status", a.Timeout, a.status)
+	for _, name := range []string{"topology", "upstreams", "routes", "models"} {
+		for _, path := range []string{name, name + "/{rest...}"} {
+			route("GET "+path, a.Timeout, a.topology)
+			for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+				route(method+" "+path, a.Timeout, a.fixed)
+			}
+		}
+	}
 	return a.authorize(mux)
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Process is what a command has of the process that it runs in.
@@ -18,6 +19,8 @@ type Process struct {
 	Out  io.Writer
 	Err  io.Writer
 	Env  func(string) (string, bool)
+	// Clock is server.Options.Clock. The program leaves it nil.
+	Clock func(database time.Time) time.Time
 }
 
 const help = `gateway puts Tallystick in front of LLM providers.
@@ -27,20 +30,23 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway provider [-listen ADDR]    the built-in provider, to try serve without an account
 
   gateway teams  list | show | create | update | delete
-  gateway keys   list | show | create | update | revoke | rotate | usage
+  gateway keys   list | show | create | update | revoke | rotate | usage | explain
   gateway holds  list | resolve | frozen | release
   gateway verify                     audit all accounts
+  gateway notes                      what operators resolved and released, and why
+  gateway status                     what a running gateway goes by, and what of its store is down
   gateway keys import                keys of a stopped gateway, of LiteLLM or of new-api, by hash
   gateway keys mint                  a token for a key that the configuration declares
 
-teams, keys, holds and verify work over the admin API of a running gateway,
+These work over the admin API of a running gateway,
 
   -config FILE                       address and token as that file has them, or
   -admin URL -token env:NAME         (or -token file:/path)
 
-or directly on the database file, whether a gateway runs or not:
+or, but for status, directly on the database, whether a gateway runs or not:
 
-  -sqlite FILE
+  -sqlite FILE, or
+  -postgres env:NAME -schema NAME    (or -postgres file:/path) of a connection string
 
 "gateway COMMAND -h" lists the flags of a command. Money is in microUSD, or in
 dollars when written like '$12.50' (quoted: the shell knows $1 too). "none" takes a
@@ -97,6 +103,10 @@ func (p Process) run(ctx context.Context) error {
 		return p.group(ctx, name, rest, holdCommands)
 	case "verify":
 		return p.operate(ctx, name, rest, verifyCommand)
+	case "notes":
+		return p.operate(ctx, name, rest, notesCommand)
+	case "status":
+		return p.operate(ctx, name, rest, statusCommand)
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(p.Out, help)
 		return nil

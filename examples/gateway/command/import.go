@@ -9,12 +9,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
 	"github.com/tallystick-go/tallystick/governance"
-	"github.com/tallystick-go/tallystick/governance/governancepg"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keysimport"
 )
@@ -160,47 +157,41 @@ func (i *imports) print(w io.Writer, r *keysimport.Report) error {
 
 // open opens what is imported into. The format is nil where it is not known.
 func (i *imports) open(ctx context.Context, p Process) (keys.Importer, *keys.Format, func() error, error) {
+	db, format, err := i.database(ctx, p)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return db.Keys, format, db.Close, nil
+}
+
+func (i *imports) database(ctx context.Context, p Process) (*storage.Database, *keys.Format, error) {
+	if i.postgres != "" {
+		db, err := p.openPostgres(ctx, storage.Postgres{Schema: i.schema, Migrate: true}, i.postgres)
+		return db, nil, err
+	}
 	path, format := i.sqlite, (*keys.Format)(nil)
 	if i.config != "" {
 		c, err := config.LoadForAdmin(i.config)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		f := c.Keys.Format()
+		if c.Profile == config.Shared {
+			o, err := storage.PostgresOf(c)
+			if err != nil {
+				return nil, nil, err
+			}
+			o.Migrate = true
+			db, err := storage.OpenPostgres(ctx, o)
+			return db, &f, err
+		}
 		path, format = c.Storage.SQLite, &f
 	}
-	if path != "" {
-		file, err := storage.Open(ctx, path, storage.Options{})
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		return file.Keys, format, file.Close, nil
-	}
-	reference, err := config.ReadSecret("-postgres", i.postgres, ".", p.Env)
+	file, err := storage.Open(ctx, path, storage.Options{})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	settings, err := pgxpool.ParseConfig(reference.Reveal())
-	if err != nil {
-		return nil, nil, nil, errors.New("-postgres: what it refers to is no connection string") // the driver's text repeats it
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, settings)
-	if err != nil {
-		return nil, nil, nil, errors.New("-postgres: no pool can be made of the connection string")
-	}
-	closer := func() error {
-		pool.Close()
-		return nil
-	}
-	db, err := governancepg.Open(pool, &governancepg.Options{Schema: i.schema})
-	if err == nil {
-		err = db.Migrate(ctx)
-	}
-	if err != nil {
-		pool.Close()
-		return nil, nil, nil, err
-	}
-	return db.Keys, nil, closer, nil
+	return file.Database(), format, nil
 }
 
 // copy carries a store of ours. Nothing serves the file meanwhile, and nothing

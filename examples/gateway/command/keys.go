@@ -101,7 +101,8 @@ var keyCommands = map[string]operation{
 			return map[string]any{"rotation_id": *id, "if_revision": d.ifRevision, "grace_seconds": int64(*grace / time.Second)}, nil
 		}}
 	}},
-	"usage": {"KEY", func(*flag.FlagSet) *request { return get(under("keys/", "/usage"), printUsage) }},
+	"usage":   {"KEY", func(*flag.FlagSet) *request { return get(under("keys/", "/usage"), printUsage) }},
+	"explain": explainKey,
 }
 
 // page are the flags of a list.
@@ -200,8 +201,13 @@ func printNewKey(o *output, answer json.RawMessage) error {
 
 func printUsage(o *output, answer json.RawMessage) error {
 	u, err := into[report.Usage](answer)
+	constraintTable(o, u.Constraints)
+	return err
+}
+
+func constraintTable(o *output, list []report.Constraint) {
 	o.row("LIMIT", "OF", "UNIT", "LIMIT", "CONSUMED", "UNCERTAIN", "RESERVED", "GRANTED", "REMAINING", "RESETS")
-	for _, c := range u.Constraints {
+	for _, c := range list {
 		resets := "continuously"
 		if c.ResetsAt != nil {
 			resets = c.ResetsAt.Format(time.RFC3339)
@@ -211,5 +217,4 @@ func printUsage(o *output, answer json.RawMessage) error {
 		}
 		o.row(c.Rule, c.Scope+" "+c.Subject, c.Unit, c.Limit, c.Consumed, c.Uncertain, c.Reserved, c.Granted, c.Remaining, resets)
 	}
-	return err
 }

@@ -138,7 +138,7 @@ func (p Process) operate(ctx context.Context, name string, args []string, o oper
 
 // connection says over what an operator works.
 type connection struct {
-	config, admin, token, sqlite string
+	config, admin, token, sqlite, postgres, schema string
 }
 
 func (c *connection) flags(set *flag.FlagSet) {
@@ -146,6 +146,8 @@ func (c *connection) flags(set *flag.FlagSet) {
 	set.StringVar(&c.admin, "admin", "", "the `URL` of an admin listener")
 	set.StringVar(&c.token, "token", "env:TALLYSTICK_ADMIN_TOKEN", "with -admin: the `reference` of its token, env:NAME or file:/path")
 	set.StringVar(&c.sqlite, "sqlite", "", "work on this database `file` directly")
+	set.StringVar(&c.postgres, "postgres", "", "work directly on the Postgres that this `reference` names, env:NAME or file:/path of a connection string")
+	set.StringVar(&c.schema, "schema", "tallystick", "with -postgres: the `schema`")
 }
 
 // open says on the error output what it uses, since the two ways differ in what
@@ -153,15 +155,15 @@ func (c *connection) flags(set *flag.FlagSet) {
 func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func() error, error) {
 	nothing := func() error { return nil }
 	given := 0
-	for _, s := range []string{c.config, c.admin, c.sqlite} {
+	for _, s := range []string{c.config, c.admin, c.sqlite, c.postgres} {
 		if s != "" {
 			given++
 		}
 	}
 	if given != 1 {
-		return nil, nil, p.misused("say where: exactly one of -config FILE, -admin URL, -sqlite FILE")
+		return nil, nil, p.misused("say where: exactly one of -config FILE, -admin URL, -sqlite FILE, -postgres REFERENCE")
 	}
-	if c.sqlite != "" {
+	if c.sqlite != "" || c.postgres != "" {
 		return c.direct(ctx, p)
 	}
 	if c.config != "" {
@@ -170,6 +172,9 @@ func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func()
 			return nil, nil, err
 		}
 		if file.Admin.Listen == "" {
+			if file.Profile == config.Shared {
+				return nil, nil, fmt.Errorf("%s has no admin listener: use -postgres", c.config)
+			}
 			return nil, nil, fmt.Errorf("%s has no admin listener: use -sqlite %s", c.config, file.Storage.SQLite)
 		}
 		if strings.HasSuffix(file.Admin.Listen, ":0") {
@@ -186,26 +191,59 @@ func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func()
 	return &admin.Client{Base: c.admin, Token: token.Reveal()}, nothing, nil
 }
 
-// direct serves the API to this process alone, on the database file.
+// direct serves the API to this process alone, on the database.
 func (c *connection) direct(ctx context.Context, p Process) (*admin.Client, func() error, error) {
-	file, err := storage.Open(ctx, c.sqlite, storage.Options{})
+	db, err := c.database(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	governor, err := governance.New(file, nil)
+	governor, err := governance.New(db, nil)
 	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
+		return nil, nil, errors.Join(err, db.Close())
 	}
-	fmt.Fprintf(p.Err, "directly on the file %s\n", c.sqlite)
 	token := rand.Text()
-	api := admin.Handler(admin.Options{Keys: file.Keys, Governor: governor, Token: token, Logger: quiet})
+	api := admin.Handler(admin.Options{Keys: db.Keys, Governor: governor, Token: token, Logger: quiet})
 	closer := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		return errors.Join(governor.Close(ctx), file.Close())
+		return errors.Join(governor.Close(ctx), db.Close())
 	}
 	return &admin.Client{Base: "http://localhost", Token: token, Transport: admin.Local(api)}, closer, nil
 }
+
+// database opens what is worked on directly.
+func (c *connection) database(ctx context.Context, p Process) (*storage.Database, error) {
+	if c.sqlite != "" {
+		file, err := storage.Open(ctx, c.sqlite, storage.Options{})
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(p.Err, "directly on the file %s\n", c.sqlite)
+		return file.Database(), nil
+	}
+	db, err := p.openPostgres(ctx, storage.Postgres{Schema: c.schema}, c.postgres)
+	if err == nil {
+		fmt.Fprintf(p.Err, "directly on the schema %s\n", c.schema)
+	}
+	return db, err
+}
+
+// openPostgres opens the Postgres that a reference on the command line names.
+func (p Process) openPostgres(ctx context.Context, o storage.Postgres, reference string) (*storage.Database, error) {
+	secret, err := config.ReadSecret("-postgres", reference, ".", p.Env)
+	if err != nil {
+		return nil, err
+	}
+	if o.DSN, err = config.ReadWrite(secret.Reveal()); err != nil {
+		return nil, fmt.Errorf("-postgres: what it refers to %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	return storage.OpenPostgres(ctx, o)
+}
+
+// openTime bounds the opening of a database, its migration included.
+const openTime = time.Minute
 
 func at(path string) func(string) string { return func(string) string { return path } }
 

@@ -18,6 +18,7 @@ import (
 func (p Process) serve(ctx context.Context, args []string) (err error) {
 	set := p.flags("serve", "")
 	file := set.String("config", "", "the configuration `file`")
+	migrate := set.Bool("migrate", false, "create and update the tables of a Postgres before serving; those of a file always are")
 	check := set.Bool("check", false, "check the configuration and do nothing else")
 	if _, err := p.parse(set, args, 0); err != nil {
 		return err
@@ -33,7 +34,7 @@ func (p Process) serve(ctx context.Context, args []string) (err error) {
 		fmt.Fprintln(p.Out, "the configuration can be used")
 		return nil
 	}
-	s, err := server.Open(ctx, c, &server.Options{Logger: slog.New(slog.NewTextHandler(p.Err, nil))})
+	s, err := server.Open(ctx, c, &server.Options{Logger: slog.New(slog.NewTextHandler(p.Err, nil)), Migrate: *migrate, Clock: p.Clock})
 	if err != nil {
 		return err
 	}

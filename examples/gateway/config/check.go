@@ -61,11 +61,11 @@ func (k *checker) name(path, name string) bool {
 // check validates the document and reads its secrets.
 func (c *Config) check(k *checker) error {
 	switch c.Profile {
-	case "local":
-	case "node", "shared":
-		k.fault("profile", "this gateway runs in the profile local")
+	case Local, Shared:
+	case "node":
+		k.fault("profile", "this gateway runs in the profiles local and shared")
 	default:
-		k.fault("profile", "must be local")
+		k.fault("profile", "must be local or shared")
 	}
 	k.listen("listen", c.Listen)
 	if c.Admin.Listen != "" || c.Admin.Token.IsSet() {
@@ -118,6 +118,29 @@ func (k *checker) listen(path, address string) {
 }
 
 func (c *Config) checkStorage(k *checker) {
+	if c.Profile == Shared {
+		c.checkShared(k)
+		return
+	}
+	if c.Storage.Postgres != nil {
+		k.fault("storage.postgres", "is for the profile shared: a gateway of the profile local is the only one, and its policies come from files; say profile: shared")
+	}
+	if c.Journal.there {
+		k.fault("journal", "belongs to the profile node: a gateway of the profile local has its money in storage.sqlite")
+	}
+	for i, path := range c.Policies.Files {
+		at := fmt.Sprintf("policies.files[%d]", i)
+		if path == "" {
+			k.fault(at, "is missing")
+			continue
+		}
+		if c.Policies.Files[i] = k.path(at, path); slices.Contains(c.Policies.Files[:i], c.Policies.Files[i]) {
+			k.fault(at, "stands here twice")
+		}
+	}
+	if c.TopologyVersion != "" {
+		k.name("topology_version", c.TopologyVersion)
+	}
 	file := c.Storage.SQLite
 	switch {
 	case file == "":

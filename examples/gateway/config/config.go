@@ -11,10 +11,16 @@ import (
 
 // Config is the whole file, with its secrets read.
 type Config struct {
-	Profile   string     `yaml:"profile"`
+	Profile string `yaml:"profile"`
+	// TopologyVersion names what upstreams and routes say. Gateways that share a
+	// database tell by it whether they route alike.
+	TopologyVersion string `yaml:"topology_version"`
+
 	Listen    string     `yaml:"listen"`
 	Admin     Admin      `yaml:"admin"`
 	Storage   Storage    `yaml:"storage"`
+	Policies  Policies   `yaml:"policies"`
+	Journal   Absent     `yaml:"journal"`
 	Prices    Prices     `yaml:"prices"`
 	Keys      Keys       `yaml:"keys"`
 	Bootstrap Bootstrap  `yaml:"bootstrap"`
@@ -31,9 +37,31 @@ type Admin struct {
 	AllowPlaintext bool   `yaml:"allow_plaintext"`
 }
 
-// Storage says where keys and counters are kept.
+// The profiles that this gateway runs in.
+const (
+	Local  = "local"  // one gateway with a file of its own
+	Shared = "shared" // any number of gateways on one Postgres
+)
+
+// Storage says where keys, counters and policies are kept.
 type Storage struct {
-	SQLite string `yaml:"sqlite"`
+	SQLite   string    `yaml:"sqlite"`   // of the profile local
+	Postgres *Postgres `yaml:"postgres"` // of the profile shared
+}
+
+// Policies are the files that the profile local reads them from.
+type Policies struct {
+	Files []string `yaml:"files"`
+}
+
+// Absent is a part that no gateway of this program has. It is known, so that it can be
+// refused with a reason.
+type Absent struct{ there bool }
+
+// UnmarshalYAML notices that the part is there.
+func (a *Absent) UnmarshalYAML(func(any) error) error {
+	a.there = true
+	return nil
 }
 
 // Prices says what calls cost. Without a file the bundled prices are used.
@@ -78,8 +106,8 @@ type Upstream struct {
 
 // Guardrail is one of Bedrock's.
 type Guardrail struct {
-	Identifier string `yaml:"identifier"`
-	Version    string `yaml:"version"`
+	Identifier string `yaml:"identifier" json:"identifier"`
+	Version    string `yaml:"version" json:"version"`
 }
 
 // Route is a model that clients may ask for and where it is tried, in this order.
@@ -92,10 +120,10 @@ type Route struct {
 // Attempt is one place to try. An empty model is the route's, an empty region the
 // upstream's. Teams with a guardrail are served where it is named, others where none is.
 type Attempt struct {
-	Upstream  string `yaml:"upstream"`
-	Model     string `yaml:"model"`
-	Region    string `yaml:"region"`
-	Guardrail string `yaml:"guardrail"`
+	Upstream  string `yaml:"upstream" json:"upstream"`
+	Model     string `yaml:"model" json:"model"`
+	Region    string `yaml:"region" json:"region,omitempty"`
+	Guardrail string `yaml:"guardrail" json:"guardrail,omitempty"`
 }
 
 // Requests bounds what clients send and names what is known to be harmless in it.

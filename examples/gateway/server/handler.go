@@ -12,7 +12,6 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
 	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
-	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -62,25 +61,6 @@ func (s *Server) handleHealth(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", s.metrics.Handler())
-}
-
-// ready says whether a load balancer should send requests here.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Load() {
-		wire.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "draining"})
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.Config.Timeouts.Storage.Duration)
-	defer cancel()
-	_, err := s.Storage.Keys.Keys(ctx, keys.ListKeys{Limit: 1})
-	if err == nil {
-		_, err = s.Governor.FrozenAccounts(ctx, governance.AccountQuery{Limit: 1})
-	}
-	if err != nil {
-		wire.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "storage does not answer"})
-		return
-	}
-	wire.JSON(w, http.StatusOK, map[string]string{"status": "ready"})
 }
 
 // bounded ends every request in time, whatever an upstream does.

@@ -27,35 +27,42 @@ type Options struct {
 	Logger *slog.Logger
 	// Observe is told of every request that was refused and every attempt that ended.
 	Observe func(httpgov.Attempt)
+	// Migrate creates and updates the tables of a Postgres, as the configuration can say too.
+	Migrate bool
+	// Clock makes the store's time of a Postgres's. It is for tests of calendars; every
+	// gateway on the schema must use the same.
+	Clock func(database time.Time) time.Time
 }
 
 // Server is one gateway. Make it with Open; every Server must be closed.
 type Server struct {
 	Config   *config.Config
-	Storage  *storage.File
+	Storage  *storage.Database
 	Governor *governance.Governor
 
+	options  Options
 	logger   *slog.Logger
-	observe  func(httpgov.Attempt)
 	cache    *keys.Cache
 	metrics  *metrics.Metrics
 	router   *router.Router
 	public   *listener
 	admin    *listener // nil: there is none
 	draining atomic.Bool
+	probes   probes
+	began    time.Time
 }
 
-// Open opens the storage, migrates it, and listens. Nothing is served yet.
+// Open opens the storage, migrates it where it may, and listens. Nothing is served yet.
 //
-// Errors: those of storage.Open, of loading prices, and of listening. Whatever was
+// Errors: those of package storage, of loading prices, and of listening. Whatever was
 // opened is closed again.
 func Open(ctx context.Context, c *config.Config, o *Options) (*Server, error) {
-	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New()}
-	if o != nil && o.Logger != nil {
-		s.logger = o.Logger
-	}
+	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New(), began: time.Now().UTC()}
 	if o != nil {
-		s.observe = o.Observe
+		s.options = *o
+	}
+	if s.options.Logger != nil {
+		s.logger = s.options.Logger
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
@@ -68,7 +75,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.Storage, err = storage.Open(ctx, s.Config.Storage.SQLite, storage.Options{Serve: true, Format: s.Config.Keys.Format()}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	if s.Storage, err = s.openStorage(ctx); err != nil {
 		return err
 	}
 	declared, err := s.Storage.Keys.Bootstrap(ctx, s.Config.Bootstrap.Declarations())
@@ -98,25 +107,42 @@ func (s *Server) open(ctx context.Context) error {
 	return err
 }
 
+// openStorage opens the database of the profile.
+func (s *Server) openStorage(ctx context.Context) (*storage.Database, error) {
+	if s.Config.Profile != config.Shared {
+		file, err := storage.Open(ctx, s.Config.Storage.SQLite, storage.Options{Serve: true, Format: s.Config.Keys.Format()})
+		if err != nil {
+			return nil, err
+		}
+		return file.Database(), nil
+	}
+	o, err := storage.PostgresOf(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	o.Migrate, o.Clock = o.Migrate || s.options.Migrate, s.options.Clock
+	return storage.OpenPostgres(ctx, o)
+}
+
 func (s *Server) attempted(upstream string, a httpgov.Attempt) {
 	s.metrics.Attempt(upstream, a)
-	if s.observe != nil {
-		s.observe(a)
+	if s.options.Observe != nil {
+		s.options.Observe(a)
 	}
 }
 
 func (s *Server) refused(a httpgov.Attempt) {
 	s.metrics.Refused(a)
-	if s.observe != nil {
-		s.observe(a)
+	if s.options.Observe != nil {
+		s.options.Observe(a)
 	}
 }
 
 // adminAPI is what operators use.
 func (s *Server) adminAPI() http.Handler {
 	return admin.Handler(admin.Options{
-		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(),
-		Timeout: 2 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
+		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(), Status: s.status, Topology: s.Config.Topology(),
+		Timeout: 4 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
 	})
 }
 
@@ -210,6 +236,9 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	return err
 }
+
+// openTime bounds what has to be done before a gateway listens.
+const openTime = time.Minute
 
 // settleTime bounds the settlement of attempts that were cut.
 const settleTime = 5 * time.Second

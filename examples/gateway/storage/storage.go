@@ -1,4 +1,5 @@
-// Package storage opens the SQLite file of a gateway: keys and counters together.
+// Package storage opens the database of a gateway, with keys and counters together: a
+// SQLite file of its own, or a Postgres that it shares with others.
 package storage
 
 import (

@@ -1,0 +1,31 @@
+package storage
+
+import (
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// Database is an opened database, whichever it is. Close gives everything back.
+type Database struct {
+	Keys    Keys
+	Store   governance.Store
+	backend governance.Backend
+	close   func() error
+}
+
+// Keys is a store of keys that others can be brought into.
+type Keys interface {
+	keys.Store
+	keys.Importer
+}
+
+// Backend is what governance.New takes.
+func (d *Database) Backend() governance.Stores { return d.backend.Backend() }
+
+// Close closes it.
+func (d *Database) Close() error { return d.close() }
+
+// Database is the file as the gateway uses it.
+func (f *File) Database() *Database {
+	return &Database{Keys: f.Keys, Store: f.Store, backend: f.DB, close: f.Close}
+}
