@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tallystick-go/tallystick/governance"
 )
-
-type pgconnTag = pgconn.CommandTag
 
 func pgUUID[T ~[16]byte](id T) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 

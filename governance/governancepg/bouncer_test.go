@@ -1,6 +1,8 @@
 package governancepg_test
 
 import (
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -36,9 +38,13 @@ func TestBouncer(t *testing.T) {
 				pool := pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 				return open(t, pool, b.DSN(), schema, c)
 			}
+			used := &schemas{all: t}
 			h.New = func(t testing.TB) governance.Backend {
-				o := through(t, pgtest.New(t).Schema, stillClock())
-				require.NoError(t, o.Migrate(t.Context()))
+				schema, old := used.take(t)
+				o := through(t, schema, stillClock())
+				if !old {
+					require.NoError(t, o.Migrate(t.Context()))
+				}
 				return o
 			}
 			h.Reopen = func(t testing.TB, b governance.Backend) governance.Backend {
@@ -48,6 +54,45 @@ func TestBouncer(t *testing.T) {
 		})
 	}
 }
+
+// schemas are used for one case after another: migrating for each of them is most of the suite's time.
+type schemas struct {
+	all  *testing.T
+	mu   sync.Mutex
+	idle []*pgtest.DB
+}
+
+// take gives an empty schema, and says whether it is migrated already.
+func (s *schemas) take(t testing.TB) (name string, old bool) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var db *pgtest.DB
+	if n := len(s.idle); n > 0 {
+		db, s.idle, old = s.idle[n-1], s.idle[:n-1], true
+	} else {
+		db = pgtest.New(s.all)
+	}
+	if old {
+		_, err := db.Pool.Exec(t.Context(), strings.ReplaceAll(emptied, "{}", db.Schema))
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.idle = append(s.idle, db)
+	})
+	return db.Schema, old
+}
+
+// emptied leaves of a schema what a migration makes. The triggers that refuse a deletion do not run.
+const emptied = `do $$ declare t text; begin
+	set local session_replication_role = replica;
+	for t in select relname from pg_class where relnamespace = '{}'::regnamespace and relkind in ('r', 'p') and not relispartition
+		and relname not in ('tallystick_migrations', 'governance_meta')
+	loop execute format('delete from {}.%I', t); end loop;
+	update {}.governance_meta set horizon_us = 0;
+end $$`
 
 // TestBouncerBarrier: an edit waits for the admissions of the whole fleet, though none of them has a
 // session of its own.
