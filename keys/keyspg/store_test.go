@@ -81,7 +81,7 @@ func TestStore(t *testing.T) { keystest.Run(t, harness(nil)) }
 // named statements, no binary formats, another time zone, another search_path.
 func TestStoreModes(t *testing.T) {
 	for name, mode := range map[string]pgx.QueryExecMode{
-		"Exec": pgx.QueryExecModeExec, "SimpleProtocol": pgx.QueryExecModeSimpleProtocol,
+		"Exec": pgx.QueryExecModeExec, "SimpleProtocol": pgx.QueryExecModeSimpleProtocol, "DescribeExec": pgx.QueryExecModeDescribeExec,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name != "Exec" {
