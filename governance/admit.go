@@ -20,6 +20,7 @@ const idLife = 30 * 24 * time.Hour
 type admission struct {
 	request     *Request
 	set         *constraintSet
+	tiers       *tierBook // where routing looks
 	owner       Nonce
 	id          PermitID // random bits only until stamped, when minted
 	minted      bool
@@ -38,7 +39,10 @@ func (s *sheet) admit(a *admission) {
 	if a.err = s.identity(a); a.err != nil {
 		return
 	}
-	if a.err = s.fresh(a.request.Principal); a.err != nil {
+	if a.err = s.fresh(a.request.Principal, a.set.rules); a.err != nil {
+		return
+	}
+	if a.err = s.routed(a); a.err != nil {
 		return
 	}
 	bound := a.request.Bound
@@ -106,8 +110,12 @@ func answer(rec *Record, a *admission) error {
 	return &TerminalError{ID: rec.ID, State: rec.State}
 }
 
-// fresh compares the definitions that the caller was resolved with to those in force.
-func (s *sheet) fresh(p *keys.Principal) error {
+// fresh compares the definitions that the caller was resolved with, and the policies
+// that apply, to those in force.
+func (s *sheet) fresh(p *keys.Principal, r *rules) error {
+	if r.marked() != s.loaded.Policies {
+		return errRules
+	}
 	err := s.definition(p.KeyID).Check(p, s.now)
 	switch {
 	case err == nil:
@@ -161,7 +169,7 @@ func (w *cell) judge(c *Constraint, need, now int64) (Verdict, error) {
 		a := &w.Account
 		v.Window = w.window
 		v.Consumed, v.Uncertain, v.Reserved, v.Granted, v.Frozen = a.Consumed, a.Uncertain, a.Reserved, a.Granted, a.Frozen
-		r := a.Check(c.Limit, need)
+		r := a.Check(c.ceiling(), need)
 		switch {
 		case r.Frozen:
 			v.Reason = ReasonFrozen
@@ -214,7 +222,7 @@ func (s *sheet) reserve(a *admission) {
 			}
 			segments = append(segments, segment{i, seq, amount})
 		case KindTokenQuota, KindMoney:
-			account, err := w.Account.Reserve(c.Limit, amount)
+			account, err := w.Account.Reserve(c.ceiling(), amount)
 			if err != nil {
 				panic(fmt.Sprintf("governance: an account refused what it had accepted: %v", err))
 			}

@@ -33,7 +33,7 @@ func (b *books) admit(o *admission, asked *asking) expected {
 		return no(what)
 	}
 	var list []Constraint
-	for _, c := range constraintsOf(p).list {
+	for _, c := range constraintsOf(p, nil).list {
 		if !bound.Free || c.Kind != KindMoney {
 			list = append(list, c)
 		}
@@ -206,7 +206,7 @@ func (b *books) raise(o *raising) expected {
 		return no("unavailable")
 	}
 	limits := map[ConstraintID]int64{}
-	for _, c := range constraintsOf(o.principal).list {
+	for _, c := range constraintsOf(o.principal, nil).list {
 		limits[c.ID] = c.Limit
 	}
 	limitOf := func(id ConstraintID) int64 {

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 	"github.com/tallystick-go/tallystick/ratelimit"
@@ -93,6 +95,18 @@ type Constraint struct {
 	Rule     string // the limit's name
 	Calendar quota.Calendar
 	Limit    int64
+	Soft     bool // a meter: it counts, and refuses nothing unless it is frozen
+
+	budget     *policy.Budget   // of a policy's budget
+	thresholds []policy.Percent // shares of it that are noticed
+}
+
+// ceiling is what may be reserved in an account.
+func (c *Constraint) ceiling() int64 {
+	if c.Soft {
+		return math.MaxInt64
+	}
+	return c.Limit
 }
 
 // rate is the bucket's limit. What is beyond the largest rate counts as that.
@@ -121,14 +135,20 @@ type constraintSet struct {
 	list     []Constraint
 	ids      []ConstraintID
 	keys     []string                    // keyID alone
+	rules    *rules                      // the policies among them are of these
+	matches  []policy.Match              // what applies of the policies
+	access   policy.Access               // the models that they allow
+	routed   bool                        // they replace models
+	tiered   bool                        // they notice thresholds
 	recent   atomic.Pointer[sharedTerms] // what the last request captured
 }
 
-// constraintsOf lists every limit that the principal's key and team define.
-func constraintsOf(p *keys.Principal) *constraintSet {
-	set := &constraintSet{keyID: p.KeyID, keys: []string{p.KeyID}, revision: p.Revision()}
+// constraintsOf lists every limit that the principal's key and team and the rules define.
+func constraintsOf(p *keys.Principal, r *rules) *constraintSet {
+	set := &constraintSet{keyID: p.KeyID, keys: []string{p.KeyID}, revision: p.Revision(), rules: r, matches: r.match(p)}
 	set.add(ScopeKey, p.KeyID, p.Key.Limits)
 	set.add(ScopeTeam, p.TeamID, p.Team.Limits)
+	set.govern()
 	slices.SortFunc(set.list, func(a, b Constraint) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	set.ids = make([]ConstraintID, len(set.list))
 	for i := range set.list {
@@ -153,6 +173,35 @@ func (s *constraintSet) add(scope Scope, subject string, l keys.Limits) {
 	one(KindMoney, "cost_per_day", quota.Day, (*int64)(l.CostPerDay))
 	one(KindMoney, "cost_per_month", quota.Month, (*int64)(l.CostPerMonth))
 	one(KindConcurrency, "concurrency", 0, l.Concurrency)
+}
+
+// govern adds what the policies say. Each limit is a constraint of its own, so the
+// tightest decides and a meter takes nothing from a cap.
+func (s *constraintSet) govern() {
+	s.access = policy.AccessOf(s.matches)
+	for i := range s.matches {
+		m := &s.matches[i]
+		s.routed = s.routed || m.Rule.Routing != nil
+		for _, l := range m.Rule.Limits() {
+			c := Constraint{
+				Kind: Kind(l.Kind), Scope: Scope(m.Scope), Subject: m.Subject.String(), Policy: m.Policy, Rule: m.Rule.Name,
+				Calendar: l.Calendar, Limit: l.Amount, Soft: !l.Hard, budget: m.Rule.Budget, thresholds: m.Thresholds,
+			}
+			c.identify()
+			s.tiered = s.tiered || len(c.thresholds) > 0
+			s.list = append(s.list, c)
+		}
+	}
+}
+
+// budget finds the constraint of a budget among the matches; nil where it has no limit.
+func (s *constraintSet) budget(m *policy.Match) *Constraint {
+	for i := range s.list {
+		if c := &s.list[i]; c.budget != nil && c.Policy == m.Policy && c.Rule == m.Rule.Name {
+			return c
+		}
+	}
+	return nil
 }
 
 // find returns the constraint with the id, or nil.

@@ -24,7 +24,7 @@ func marked(ch *Changes, price string) bool {
 func (r *rig) together(p *keys.Principal, prices ...string) (permits []*Permit, errs []error) {
 	tasks := make([]task, len(prices))
 	for i, price := range prices {
-		tasks[i] = r.g.admission(&Request{Principal: p, Bound: small, Price: []byte(price)})
+		tasks[i] = r.g.admission(&Request{Principal: p, Bound: small, Price: []byte(price)}, nil)
 	}
 	r.g.lanes[0].transact(r.ctx, tasks)
 	for _, t := range tasks {
@@ -93,11 +93,11 @@ func TestLockTimeoutAnswersThoseWhoseRowsAreFree(t *testing.T) {
 	r := newRig(t, nil)
 	red, blue := r.caller("red", "k1", plenty(), plenty()), r.caller("blue", "k2", plenty(), plenty())
 	r.admit(red, small)
-	held := r.g.sets.of(red).ids[2]
+	held := r.g.sets.of(red, nil).ids[2]
 	r.shelf.taken = func(id ConstraintID) bool { return id == held }
 	tasks := []task{
-		r.g.admission(&Request{Principal: red, Bound: small}), r.g.admission(&Request{Principal: blue, Bound: small}),
-		r.g.admission(&Request{Principal: blue, Bound: Bound{Tokens: 2e12}}),
+		r.g.admission(&Request{Principal: red, Bound: small}, nil), r.g.admission(&Request{Principal: blue, Bound: small}, nil),
+		r.g.admission(&Request{Principal: blue, Bound: Bound{Tokens: 2e12}}, nil),
 	}
 	before := r.shelf.steps
 	r.g.lanes[0].transact(r.ctx, tasks)
@@ -138,9 +138,9 @@ func TestDecisionThatPanics(t *testing.T) {
 	r := newRig(t, &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	p := r.caller("red", "k", plenty(), plenty())
 	tasks := []task{
-		r.g.admission(&Request{Principal: p, Bound: small}),
+		r.g.admission(&Request{Principal: p, Bound: small}, nil),
 		&stub{act: func(s *sheet) { panic("broken") }},
-		r.g.admission(&Request{Principal: p, Bound: small}),
+		r.g.admission(&Request{Principal: p, Bound: small}, nil),
 	}
 	r.g.lanes[0].transact(r.ctx, tasks)
 	r.ok(tasks[0].failed())

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -95,6 +96,9 @@ type Governor struct {
 	backlog backlog
 	reload  reloader
 
+	rulebook rulebook
+	tiers    tierBook
+
 	stop     chan struct{}
 	closed   sync.Once
 	spawning sync.Mutex
@@ -116,6 +120,10 @@ func New(b Backend, o *Options) (*Governor, error) {
 	g := &Governor{store: stores.Store, keys: stores.Keys, options: options, seed: maphash.MakeSeed(), stop: make(chan struct{})}
 	for range options.Lanes {
 		g.lanes = append(g.lanes, &lane{g: g, queues: map[string]*queue{}})
+	}
+	g.rulebook.store, g.rulebook.profile = stores.Policies, stores.Profile
+	if g.rulebook.profile == 0 {
+		g.rulebook.profile = policy.Local
 	}
 	g.slots.init(g)
 	g.backlog.init(g)
@@ -207,11 +215,22 @@ func (g *Governor) Admit(ctx context.Context, r Request) (*Permit, error) {
 	if !r.ID.IsZero() {
 		fingerprint = r.fingerprint()
 	}
+	now, err := g.rulesOf(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
 	for try := 1; ; try++ {
-		if refusal := r.permitted(); refusal != nil {
-			return nil, refusal
+		a := g.admission(&r, now)
+		if refusal := r.permitted(a.set); refusal != nil {
+			others := false
+			if now, others, err = g.rulebook.again(ctx, g, now); err != nil {
+				return nil, err
+			}
+			if !others || try >= reloads {
+				return nil, refusal
+			}
+			continue
 		}
-		a := g.admission(&r)
 		a.fingerprint = fingerprint
 		err := g.run(ctx, a)
 		switch {
@@ -226,7 +245,7 @@ func (g *Governor) Admit(ctx context.Context, r Request) (*Permit, error) {
 		case !errors.Is(err, ErrStale) || try == reloads:
 			return nil, err
 		}
-		if err := g.refresh(ctx, &r); err != nil {
+		if now, err = g.refresh(ctx, &r, now, err); err != nil {
 			return nil, err
 		}
 	}
@@ -235,23 +254,67 @@ func (g *Governor) Admit(ctx context.Context, r Request) (*Permit, error) {
 // reloads is how often a call is decided at most while edits overtake it.
 const reloads = 4
 
-// upToDate calls f with the principal, and with what is in force by then for as
-// long as f finds that stale.
-func (g *Governor) upToDate(ctx context.Context, p *keys.Principal, f func(*keys.Principal) error) error {
+// upToDate calls f with the principal and what applies to it, and with what is in force
+// by then for as long as f finds that stale.
+func (g *Governor) upToDate(ctx context.Context, p *keys.Principal, f func(*keys.Principal, *constraintSet) error) error {
+	now, err := g.rulebook.inForce(ctx, g)
+	if err != nil {
+		return err
+	}
 	for try := 1; ; try++ {
-		err := f(p)
-		if !errors.Is(err, ErrStale) || try == reloads {
+		err := f(p, g.sets.of(p, now))
+		switch {
+		case err == nil, !errors.Is(err, ErrStale), try == reloads:
 			return err
+		case errors.Is(err, errRules):
+			now, err = g.rulebook.after(ctx, g, now)
+		default:
+			p, err = g.reload.principal(ctx, g, p)
 		}
-		if p, err = g.reload.principal(ctx, g, p); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// refresh replaces the request's principal by what is in force now. The request
-// may go on only if what routing selected for it is the same.
-func (g *Governor) refresh(ctx context.Context, r *Request) error {
+// rulesOf returns the rules that a request was selected by.
+func (g *Governor) rulesOf(ctx context.Context, r *Request) (*rules, error) {
+	if r.Route != nil {
+		return r.Route.rules, nil
+	}
+	return g.rulebook.inForce(ctx, g)
+}
+
+// refresh replaces what was stale by what is in force now. The request may go on only
+// if what routing selected for it is the same.
+func (g *Governor) refresh(ctx context.Context, r *Request, now *rules, stale error) (*rules, error) {
+	var err error
+	switch {
+	case errors.Is(stale, errRules):
+		if now, err = g.rulebook.after(ctx, g, now); err != nil {
+			return nil, err
+		}
+	case errors.Is(stale, errRoute):
+	default:
+		if err := g.refreshPrincipal(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if r.Route == nil {
+		return now, nil
+	}
+	route, err := g.routeBy(ctx, now, r.Principal, r.Route.Asked)
+	if err != nil {
+		return nil, err
+	}
+	if r.Model != route.Model && r.Model != route.Required && r.Model != r.Route.Asked {
+		return nil, ErrStale
+	}
+	r.Route = route
+	return now, nil
+}
+
+func (g *Governor) refreshPrincipal(ctx context.Context, r *Request) error {
 	old := r.Principal
 	p, err := g.reload.principal(ctx, g, old)
 	if err != nil {
@@ -265,8 +328,8 @@ func (g *Governor) refresh(ctx context.Context, r *Request) error {
 }
 
 // admission prepares a request for a step.
-func (g *Governor) admission(r *Request) *admission {
-	a := &admission{request: r, set: g.sets.of(r.Principal), id: r.ID, slot: g.slots.ticket()}
+func (g *Governor) admission(r *Request, now *rules) *admission {
+	a := &admission{request: r, set: g.sets.of(r.Principal, now), tiers: &g.tiers, id: r.ID, slot: g.slots.ticket()}
 	var random [32]byte
 	_, _ = rand.Read(random[:])
 	copy(a.owner[:], random[:16])
@@ -312,15 +375,15 @@ type sets struct {
 
 const maxSets = 100_000
 
-func (s *sets) of(p *keys.Principal) *constraintSet {
+func (s *sets) of(p *keys.Principal, now *rules) *constraintSet {
 	revision := p.Revision()
 	s.mu.RLock()
 	set := s.byKey[p.KeyID]
 	s.mu.RUnlock()
-	if set != nil && set.revision == revision {
+	if set != nil && set.revision == revision && set.rules == now {
 		return set
 	}
-	set = constraintsOf(p)
+	set = constraintsOf(p, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey == nil || len(s.byKey) >= maxSets {

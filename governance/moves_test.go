@@ -78,7 +78,7 @@ func (p *play) id() PermitID {
 
 func (p *play) admitMove() *move {
 	r := &Request{Principal: p.principal(), Model: rapid.SampledFrom([]string{"m", "n"}).Draw(p.t, "model"), Bound: genBound(p.t), Price: []byte("price")}
-	a := &admission{request: r, set: p.g.sets.of(r.Principal), owner: p.nonce(), slot: slotTicket{incarnation: rapid.SampledFrom(incarnations).Draw(p.t, "incarnation"), until: math.MaxInt64}}
+	a := &admission{request: r, set: p.g.sets.of(r.Principal, nil), owner: p.nonce(), slot: slotTicket{incarnation: rapid.SampledFrom(incarnations).Draw(p.t, "incarnation"), until: math.MaxInt64}}
 	if rapid.IntRange(0, 3).Draw(p.t, "own id") == 0 {
 		a.id = p.id()
 		a.fingerprint = (&Request{Principal: r.Principal, Model: r.Model, Bound: r.Bound, Price: r.Price}).fingerprint()
@@ -100,7 +100,7 @@ func (p *play) admitMove() *move {
 // withinLimits is the invariant: what adds to reserved leaves no account above the
 // limit in force.
 func (p *play) withinLimits(where []place, principal *keys.Principal) {
-	for _, c := range constraintsOf(principal).list {
+	for _, c := range constraintsOf(principal, nil).list {
 		i := slices.IndexFunc(where, func(w place) bool { return w.id == c.ID })
 		if i < 0 {
 			continue
@@ -159,7 +159,7 @@ func (p *play) raiseMove() *move {
 		principal = p.books.current[principal.KeyID]
 	}
 	to := Bound{Tokens: amount.Tokens(rapid.Int64Range(0, 60).Draw(p.t, "to tokens")), Cost: amount.MicroUSD(rapid.Int64Range(0, 40).Draw(p.t, "to cost"))}
-	o := &raising{id: pp.id, owner: p.ownerOf(pp), terms: p.terms[pp.id], set: p.g.sets.of(principal), principal: principal, to: to}
+	o := &raising{id: pp.id, owner: p.ownerOf(pp), terms: p.terms[pp.id], set: p.g.sets.of(principal, nil), principal: principal, to: to}
 	var tokens, cost int64
 	return &move{task: o, what: func() expected { tokens, cost = pp.tokens, pp.cost; return p.books.raise(o) }, check: func(e expected) {
 		grew := slices.DeleteFunc(slices.Clone(pp.where), func(w place) bool {
@@ -213,7 +213,7 @@ func (p *play) slotsMove() *move {
 		}}
 	case 1:
 		principal := p.principal()
-		o := &regaining{constraint: id, incarnation: incarnation, wanted: rapid.Int64Range(0, 4).Draw(p.t, "wanted"), set: p.g.sets.of(principal), principal: principal}
+		o := &regaining{constraint: id, incarnation: incarnation, wanted: rapid.Int64Range(0, 4).Draw(p.t, "wanted"), set: p.g.sets.of(principal, nil), principal: principal}
 		var held int64
 		return &move{task: o, what: func() (e expected) { e, held = p.books.regain(o); return e }, check: func(e expected) {
 			if e.what == "ok" && o.held != held {

@@ -18,6 +18,7 @@ type Permit struct {
 	at        int64 // µs, when admitted
 	owner     Nonce
 	terms     *terms
+	set       *constraintSet // what applied at admission
 	principal *keys.Principal
 
 	mu    sync.Mutex
@@ -26,7 +27,7 @@ type Permit struct {
 }
 
 func (g *Governor) permit(a *admission) *Permit {
-	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, principal: a.request.Principal, bound: a.request.Bound}
+	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, set: a.set, principal: a.request.Principal, bound: a.request.Bound}
 	if p.terms.incarnation != 0 {
 		g.slots.track(p)
 	}
@@ -65,7 +66,7 @@ func (p *Permit) Settle(ctx context.Context, o Outcome) error {
 		return err
 	}
 	slots, ending := p.g.slots.forget(p)
-	task := &settlement{id: p.id, owner: p.owner, terms: p.terms, slots: slots, outcome: o, team: p.terms.teamID}
+	task := &settlement{id: p.id, owner: p.owner, terms: p.terms, set: p.set, slots: slots, outcome: o, team: p.terms.teamID}
 	err := p.g.run(ctx, task)
 	if err == nil || task.hopeless(err) {
 		p.g.slots.over(ctx, task, ending)
@@ -95,8 +96,8 @@ func (p *Permit) Raise(ctx context.Context, to Bound) error {
 	p.mu.Lock()
 	principal := p.principal
 	p.mu.Unlock()
-	return p.g.upToDate(ctx, principal, func(current *keys.Principal) error {
-		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: p.g.sets.of(current), principal: current, to: to}
+	return p.g.upToDate(ctx, principal, func(current *keys.Principal, set *constraintSet) error {
+		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: set, principal: current, to: to}
 		if err := p.g.run(ctx, task); err != nil {
 			return err
 		}
@@ -133,6 +134,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 
 func (o *settlement) plan(p *planner) {
 	p.holds(o.terms)
+	p.policies = p.policies || o.set != nil && o.set.tiered
 	p.permits = append(p.permits, o.id)
 }
 func (o *settlement) decide(s *sheet)     { s.settle(o) }
@@ -152,6 +154,7 @@ func (o *raising) plan(p *planner) {
 	p.holds(o.terms)
 	p.permits = append(p.permits, o.id)
 	p.keys = append(p.keys, o.principal.KeyID)
+	p.policies = p.policies || o.set.rules != nil
 }
 func (o *raising) decide(s *sheet)     { s.raise(o) }
 func (o *raising) fail(err error)      { o.err = err }

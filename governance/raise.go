@@ -40,7 +40,7 @@ func (s *sheet) raise(o *raising) {
 		o.err = &TerminalError{ID: rec.ID, State: rec.State}
 		return
 	}
-	if o.err = s.fresh(o.principal); o.err != nil {
+	if o.err = s.fresh(o.principal, o.set.rules); o.err != nil {
 		return
 	}
 	more := Bound{
@@ -109,7 +109,7 @@ func (s *sheet) raise(o *raising) {
 			}
 			segments = append(segments, segment{j, seq, want})
 		} else {
-			account, err := w.Account.Reserve(c.Limit, want)
+			account, err := w.Account.Reserve(c.ceiling(), want)
 			if err != nil {
 				panic(fmt.Sprintf("governance: an account refused what it had accepted: %v", err))
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/quota"
 )
 
@@ -64,8 +65,9 @@ type Verdict struct {
 	Reserved   int64
 	Granted    int64
 	Frozen     bool
-	Reason     Reason        // zero: the constraint has room
-	RetryAfter time.Duration // when it may fit, by the clock alone; zero when unknown or never
+	Tier       policy.Percent // the highest threshold of a budget that its window has reached
+	Reason     Reason         // zero: the constraint has room
+	RetryAfter time.Duration  // when it may fit, by the clock alone; zero when unknown or never
 }
 
 // Remaining is what could still be reserved, never below zero.
@@ -83,6 +85,7 @@ func (v *Verdict) Remaining() int64 {
 // Source: internal/docs/guarantees.md "All or none".
 type Refusal struct {
 	Reason     Reason
+	Gate       *policy.Gate // the rule that cannot be enforced here, for ReasonGated
 	Verdict    Verdict
 	All        []Verdict
 	RetryAfter time.Duration // the longest over all retryable constraints that bind; zero: none known
@@ -96,6 +99,9 @@ func (r *Refusal) Error() string {
 		v := &r.Verdict
 		fmt.Fprintf(&b, ": %s of %s %s: limit %d, need %d, consumed %d, uncertain %d, reserved %d, granted %d",
 			c.Rule, c.Scope, c.Subject, v.Limit, v.Need, v.Consumed, v.Uncertain, v.Reserved, v.Granted)
+	}
+	if r.Gate != nil {
+		fmt.Fprintf(&b, ": rule %s of policy %s: %s", r.Gate.Rule, r.Gate.Policy, r.Gate.Reason)
 	}
 	if r.Retryable && r.RetryAfter > 0 {
 		fmt.Fprintf(&b, "; retry after %s", r.RetryAfter)

@@ -56,7 +56,7 @@ type regaining struct {
 
 func (s *sheet) regain(o *regaining) {
 	o.held = 0
-	if o.err = s.fresh(o.principal); o.err != nil {
+	if o.err = s.fresh(o.principal, o.set.rules); o.err != nil {
 		return
 	}
 	w, err := s.slotsOf(o.constraint)
@@ -109,6 +109,7 @@ func (o *renewal) abandoned(*Governor) {}
 func (o *regaining) plan(p *planner) {
 	p.constraints = append(p.constraints, o.constraint)
 	p.keys = append(p.keys, o.principal.KeyID)
+	p.policies = p.policies || o.set.rules != nil
 }
 func (o *regaining) decide(s *sheet)     { s.regain(o) }
 func (o *regaining) fail(err error)      { o.err = err }

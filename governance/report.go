@@ -17,8 +17,11 @@ func (g *Governor) Usage(ctx context.Context, p *keys.Principal) ([]Verdict, err
 	if p == nil {
 		return nil, invalid("principal", "is missing; resolve the caller's key first")
 	}
-	verdicts, _, err := g.look(ctx, p, Bound{})
-	return verdicts, err
+	seen, err := g.look(ctx, p, Bound{})
+	if err != nil {
+		return nil, err
+	}
+	return seen.verdicts, nil
 }
 
 // Explanation is the answer to a dry run.
@@ -42,16 +45,20 @@ func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error)
 		return nil, err
 	}
 	e := &Explanation{}
-	if e.Refusal = r.permitted(); e.Refusal != nil {
-		return e, nil
-	}
-	verdicts, loaded, err := g.look(ctx, r.Principal, r.Bound)
+	seen, err := g.look(ctx, r.Principal, r.Bound)
 	if err != nil {
 		return nil, err
 	}
-	e.Now, e.Verdicts = loaded.Now, verdicts
-	s := &sheet{plan: &Plan{Keys: []string{r.Principal.KeyID}}, loaded: loaded, now: loaded.Now}
-	switch err := s.fresh(r.Principal).(type) {
+	if e.Refusal = r.permitted(seen.set); e.Refusal != nil {
+		return e, nil
+	}
+	verdicts := seen.verdicts
+	e.Now, e.Verdicts = seen.sheet.now, verdicts
+	err = seen.sheet.fresh(r.Principal, seen.set.rules)
+	if err == nil {
+		err = seen.sheet.routed(&admission{request: &r, set: seen.set})
+	}
+	switch err := err.(type) {
 	case nil:
 	case *Refusal:
 		e.Refusal = err
@@ -72,30 +79,53 @@ func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error)
 	return e, nil
 }
 
-// look judges a bound against every constraint of the principal, without locks.
-func (g *Governor) look(ctx context.Context, p *keys.Principal, b Bound) ([]Verdict, *Loaded, error) {
+// looked is what a look without locks has seen.
+type looked struct {
+	set      *constraintSet
+	sheet    *sheet
+	verdicts []Verdict
+}
+
+// look judges a bound against every constraint of the principal, without locks, by the
+// policies in force at that moment.
+func (g *Governor) look(ctx context.Context, p *keys.Principal, b Bound) (*looked, error) {
 	if g.isClosed() {
-		return nil, nil, ErrClosed
+		return nil, ErrClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.options.StepTimeout)
 	defer cancel()
-	set := g.sets.of(p)
-	plan := &Plan{Constraints: set.ids, Keys: []string{p.KeyID}}
-	loaded, err := g.store.View(ctx, plan)
-	if err != nil {
-		return nil, nil, err
+	now, err := g.rulebook.inForce(ctx, g)
+	for try := 1; err == nil; try++ {
+		set := g.sets.of(p, now)
+		plan := &Plan{Constraints: set.ids, Keys: []string{p.KeyID}, Policies: now != nil}
+		loaded, err := g.store.View(ctx, plan)
+		if err != nil {
+			return nil, err
+		}
+		if now.marked() == loaded.Policies || try == reloads {
+			return g.judged(set, newSheet(plan, loaded), b)
+		}
+		if now, err = g.rulebook.after(ctx, g, now); err != nil {
+			return nil, err
+		}
 	}
-	s := newSheet(plan, loaded)
+	return nil, err
+}
+
+func (g *Governor) judged(set *constraintSet, s *sheet, b Bound) (*looked, error) {
 	verdicts := make([]Verdict, 0, len(set.list))
 	for i := range set.list {
 		c := &set.list[i]
 		w, err := s.enter(i, c)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		v, err := w.judge(c, need(c.Kind, b), s.now)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+		if len(c.thresholds) > 0 {
+			v.Tier = w.tier(c)
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -108,7 +138,7 @@ func (g *Governor) look(ctx context.Context, p *keys.Principal, b Bound) ([]Verd
 		}
 		return int(a.Constraint.Calendar.Period) - int(b.Constraint.Calendar.Period)
 	})
-	return verdicts, loaded, nil
+	return &looked{set, s, verdicts}, nil
 }
 
 // Hold is a permit that still holds something, with who, what and how much.

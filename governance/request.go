@@ -42,6 +42,10 @@ type Request struct {
 	Model     string
 	Region    string
 	Guardrail string
+	// Route is what Governor.Route made of the model that was asked for; nil where nothing
+	// is routed. A model that a strict tier replaced meanwhile is then ErrStale, or decided
+	// once more where routing says the same as before.
+	Route *Route
 	// Bound is what the attempt may use at most.
 	Bound Bound
 	// Price is the encoded price row that Bound was computed from, captured on the
@@ -52,6 +56,8 @@ type Request struct {
 
 func (r *Request) validate() error {
 	switch {
+	case r.Route != nil && r.Route.Model == "" && r.Route.Asked != "":
+		return invalid("route", "must be what Route returned")
 	case r.Principal == nil:
 		return invalid("principal", "is missing; resolve the caller's key first")
 	case !r.ID.IsZero() && !r.ID.Valid():
@@ -126,9 +132,12 @@ func (r *Request) fingerprint() Fingerprint {
 
 // permitted checks the selection against the principal's snapshot. Who may use only
 // some models or regions may not leave open which one it is.
-func (r *Request) permitted() *Refusal {
+func (r *Request) permitted(set *constraintSet) *Refusal {
 	p := r.Principal
-	if !p.AllowsModel(r.Model) {
+	if refusal := set.rules.gated(p); refusal != nil {
+		return refusal
+	}
+	if !p.AllowsModel(r.Model) || !set.access.Allows(r.Model) {
 		return &Refusal{Reason: ReasonModel}
 	}
 	if !p.AllowsRegion(r.Region) {

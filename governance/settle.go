@@ -11,6 +11,7 @@ type settlement struct {
 	id      PermitID
 	owner   Nonce
 	terms   *terms
+	set     *constraintSet          // what applied at admission, where that is known
 	slots   map[ConstraintID]uint64 // incarnations that differ from the captured one
 	outcome Outcome
 	ending  []slotGroupKey // slots that the keeper counts as ending until this is recorded
@@ -52,6 +53,22 @@ func (s *sheet) settle(o *settlement) {
 	}
 	rec.Outcome = outcome
 	s.ended = append(s.ended, i)
+	s.notice(o.terms, o.set)
+}
+
+// notice lets the thresholds of budgets be latched that a settlement may have
+// reached, if the rules that name them are still in force. Otherwise the next admission does.
+func (s *sheet) notice(t *terms, set *constraintSet) {
+	if set == nil || !set.tiered || set.rules.marked() != s.loaded.Policies {
+		return
+	}
+	for i := range t.holds {
+		if c := set.find(t.holds[i].constraint); c != nil && len(c.thresholds) > 0 {
+			if w, err := s.captured(&t.holds[i]); err == nil {
+				w.limit = c
+			}
+		}
+	}
 }
 
 // end moves everything that an open permit holds to where the outcome says. On an

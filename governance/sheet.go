@@ -105,8 +105,9 @@ func (s *sheet) enter(i int, c *Constraint) (*cell, error) {
 	}
 	if window != w.window {
 		s.leave(w)
-		w.Cell, w.window, w.moved, w.limit = new(Cell), window, true, c
+		w.Cell, w.window, w.moved = new(Cell), window, true
 	}
+	w.limit = c
 	w.Key, w.End, w.Kind, w.entered = AccountKey{c.ID, window.Start}, window.End, c.Kind, true
 	return w, nil
 }
@@ -247,6 +248,9 @@ func (s *sheet) write(ch *Changes, c *cell) {
 	if c.entry {
 		c.Entries++
 		ch.Batch.Entries = append(ch.Batch.Entries, Entry{c.Key, c.Entries})
+	}
+	if c.limit != nil && len(c.limit.thresholds) > 0 {
+		c.Latch = c.tier(c.limit)
 	}
 	ch.Cells = append(ch.Cells, *c.Cell)
 }

@@ -301,8 +301,8 @@ func (k *slotKeeper) regain(ctx context.Context, o *renewal) (*regaining, error)
 		if gone[principal.KeyID] {
 			continue
 		}
-		err := k.g.upToDate(ctx, principal, func(current *keys.Principal) error {
-			again.principal, again.set = current, k.g.sets.of(current)
+		err := k.g.upToDate(ctx, principal, func(current *keys.Principal, set *constraintSet) error {
+			again.principal, again.set = current, set
 			k.run(ctx, []task{again})
 			return again.err
 		})

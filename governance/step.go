@@ -132,6 +132,7 @@ type planner struct {
 	keys        []string
 	permits     []PermitID
 	entries     *EntryQuery
+	policies    bool
 	one         [1]*constraintSet
 }
 
@@ -142,6 +143,7 @@ func (p *planner) set(s *constraintSet) {
 	}
 	if !slices.Contains(p.sets, s) {
 		p.sets = append(p.sets, s)
+		p.policies = p.policies || s.rules != nil
 	}
 }
 
@@ -174,6 +176,6 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
 		Batch: BatchID(NewPermitID(g.options.Now())), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
-		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, NoTerms: p.entries == nil, SkipLocked: skip,
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Policies: p.policies, NoTerms: p.entries == nil, SkipLocked: skip,
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 	"github.com/tallystick-go/tallystick/ratelimit"
@@ -62,6 +64,11 @@ type Store interface {
 type Stores struct {
 	Keys  keys.Store
 	Store Store
+	// Policies may be nil: then there are none, and no plan asks for their mark.
+	Policies policy.Store
+	// Profile says how the storage can be shared, and so which rules can be enforced on
+	// it. Zero is policy.Local.
+	Profile policy.Profile
 }
 
 // Backend is what New takes: Stores itself, or the handle that an adapter opens.
@@ -78,6 +85,7 @@ type Plan struct {
 	Keys        []string       // key ids whose definitions are wanted, sorted
 	Permits     []PermitID     // permits wanted, sorted by bytes
 	Entries     *EntryQuery    // permits of one account wanted, for verification
+	Policies    bool           // the mark of the policies in force is wanted
 	NoTerms     bool           // Record.Terms of Permits are not needed: a store may leave them out
 	SkipLocked  bool           // do not wait for rows that others hold
 }
@@ -112,6 +120,7 @@ type Loaded struct {
 	Current     []Current         // aligned with Plan.Constraints
 	Accounts    []Cell            // aligned with Plan.Accounts
 	Definitions []keys.Definition // aligned with Plan.Keys
+	Policies    policy.Mark       // answer to Plan.Policies: what Stores.Policies has in force, read like a definition
 	Permits     []Record          // aligned with Plan.Permits; State zero where there is none
 	Entries     []Record          // answer to Plan.Entries: every permit of the entries found
 	EntriesRead int64             // number of the last entry read
@@ -134,6 +143,7 @@ type Cell struct {
 	Account quota.Account    // token quota and money
 	Bucket  ratelimit.Bucket // rates
 	Slots   Slots            // concurrency
+	Latch   policy.Percent   // money: the highest threshold of the budget that was reached in the window
 	Entries int64            // number of batches that reserved in this account
 	Label   Label            // what it counts; filled by Accounts, elsewhere zero
 }
@@ -293,17 +303,21 @@ func (q *AccountQuery) Matches(c *Cell) bool {
 	return c.Kind.isAccount() && (!q.Frozen || c.Account.Frozen)
 }
 
-// AppendState encodes the part of the cell that is not the account: the bucket
-// or the slots. Errors: ErrCorrupt.
+// AppendState encodes the part of the cell that is not the account: the bucket,
+// the slots or the latch. Errors: ErrCorrupt.
 func (c *Cell) AppendState(dst []byte) ([]byte, error) {
 	switch {
 	case c.Kind.isRate():
 		return c.Bucket.AppendBinary(dst)
 	case c.Kind == KindConcurrency:
 		return c.Slots.AppendBinary(dst), nil
+	case c.Kind == KindMoney && c.Latch > 0:
+		return binary.AppendUvarint(append(dst, latchVersion), uint64(c.Latch)), nil
 	}
 	return dst, nil
 }
+
+const latchVersion = 1
 
 // UnmarshalState decodes what AppendState wrote for a cell of c.Kind.
 // Errors: ErrCorrupt.
@@ -315,6 +329,13 @@ func (c *Cell) UnmarshalState(p []byte) error {
 		}
 	case c.Kind == KindConcurrency:
 		return c.Slots.UnmarshalBinary(p)
+	case c.Kind == KindMoney && len(p) > 0:
+		r := reader{p: p}
+		version, latch := r.byte(), r.uvarint()
+		if r.bad || version != latchVersion || len(r.p) > 0 || latch == 0 || latch > uint64(policy.MaxPercent) {
+			return ErrCorrupt
+		}
+		c.Latch = policy.Percent(latch)
 	case len(p) > 0:
 		return ErrCorrupt
 	}

@@ -316,7 +316,7 @@ func TestConstraintIdentity(t *testing.T) {
 		}
 	}
 	p := &keys.Principal{KeyID: "k", TeamID: "t", Team: keys.Team{Limits: keys.Limits{CostPerMonth: keys.Cost(5)}}}
-	if have := constraintsOf(p).ids[0].String(); have != "41103e452bb1d7d499c47e9618c6e524" {
+	if have := constraintsOf(p, nil).ids[0].String(); have != "41103e452bb1d7d499c47e9618c6e524" {
 		t.Errorf("the identity of a team's money per month is now %s: every counter starts anew", have)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 )
@@ -22,8 +23,9 @@ type Options struct {
 
 // DB is one bbolt file: keys and counters in one place.
 type DB struct {
-	Keys  *Keys
-	Store *Store
+	Keys     *Keys
+	Policies *policy.Memory // of this process
+	Store    *Store
 }
 
 var (
@@ -63,12 +65,13 @@ func Open(file *bbolt.DB, o *Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the file cannot be written", governance.ErrUnavailable)
 	}
-	return &DB{Keys: &Keys{f}, Store: &Store{f}}, nil
+	policies := policy.NewMemory()
+	return &DB{Keys: &Keys{f}, Policies: policies, Store: &Store{f, policies}}, nil
 }
 
 // Backend is what governance.New takes.
 func (db *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: db.Keys, Store: db.Store}
+	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Profile: policy.Local}
 }
 
 type store struct {
@@ -77,17 +80,27 @@ type store struct {
 }
 
 // Store keeps the counters.
-type Store struct{ *store }
+type Store struct {
+	*store
+	policies *policy.Memory
+}
 
 // Step implements governance.Store.
 func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", governance.ErrUnavailable, err)
 	}
+	release := func() {}
+	defer func() { release() }()
 	err := s.file.Update(func(tx *bbolt.Tx) error {
 		loaded, err := s.load(tx, plan)
 		if err != nil {
 			return err
+		}
+		if plan.Policies { // held until the transaction has ended: an edit waits for it
+			var now policy.Snapshot
+			now, release = s.policies.Hold()
+			loaded.Policies = now.Mark
 		}
 		for i := range loaded.Current {
 			loaded.Current[i].Locked = true
@@ -130,6 +143,11 @@ func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Lo
 		loaded, err = s.load(tx, plan)
 		return err
 	})
+	if err == nil && plan.Policies {
+		now, release := s.policies.Hold()
+		release()
+		loaded.Policies = now.Mark
+	}
 	return loaded, translate(err)
 }
 

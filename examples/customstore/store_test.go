@@ -56,7 +56,7 @@ func (f *file) again(t testing.TB) *file {
 // TestGovernance is all that a third party has to write to run the suite.
 func TestGovernance(t *testing.T) {
 	governancetest.Run(t, governancetest.Harness{
-		Features: governancetest.Features{Durable: true, Snapshots: true},
+		Features: governancetest.Features{Durable: true, Snapshots: true, Policies: true},
 		New:      func(t testing.TB) governance.Backend { return fresh(t) },
 		Reopen:   func(t testing.TB, b governance.Backend) governance.Backend { return b.(*file).again(t) },
 		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) {

@@ -8,10 +8,10 @@ import (
 
 // What a store may get wrong; the suite must notice each.
 var mutants = []mutate.Mutant{
-	{Name: "the caller is asked twice", Old: "	ch := decide(s.d.load(plan, true))", New: "	decide(s.d.load(plan, true))\n	ch := decide(s.d.load(plan, true))"},
+	{Name: "the caller is asked twice", Old: "	ch := decide(loaded)", New: "	decide(s.d.load(plan, true))\n	ch := decide(loaded)"},
 	{Name: "a cancelled context is no reason", Old: "Changes) error {\n	if err := ctx.Err(); err != nil {", New: "Changes) error {\n	if err := ctx.Err(); err != nil && false {"},
-	{Name: "steps do not wait for one another", Old: "	ch := decide(s.d.load(plan, true))\n", New: "	l := s.d.load(plan, true)\n	s.d.mu.Unlock()\n	ch := decide(l)\n	s.d.mu.Lock()\n"},
-	{Name: "the clock is read before the lock", Old: "	s.d.mu.Lock()\n	defer s.d.mu.Unlock()\n	ch := decide(s.d.load(plan, true))", New: "	now := s.d.now().UnixMicro()\n	s.d.mu.Lock()\n	defer s.d.mu.Unlock()\n	l := s.d.load(plan, true)\n	l.Now = now\n	ch := decide(l)"},
+	{Name: "steps do not wait for one another", Old: "	ch := decide(loaded)\n", New: "	s.d.mu.Unlock()\n	ch := decide(loaded)\n	s.d.mu.Lock()\n"},
+	{Name: "the clock is read before the lock", Old: "	s.d.mu.Lock()\n	defer s.d.mu.Unlock()\n	loaded := s.d.load(plan, true)", New: "	now := s.d.now().UnixMicro()\n	s.d.mu.Lock()\n	defer s.d.mu.Unlock()\n	loaded := s.d.load(plan, true)\n	loaded.Now = now"},
 	{Name: "locked rows are not said to be", Old: "Current{Locked: locked, Window", New: "Current{Locked: !locked, Window"},
 	{Name: "accounts are those of the current window", Old: "			l.Accounts[i] = d.cell(key)", New: "			key.WindowStart = d.windows[key.Constraint].Start\n			l.Accounts[i] = d.cell(key)"},
 	{Name: "definitions without their team", Old: "d.teams[key.TeamID])", New: "keys.Team{})"},

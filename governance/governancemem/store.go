@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 )
@@ -23,8 +24,9 @@ type Options struct {
 
 // DB is a database in memory: keys and counters in one place.
 type DB struct {
-	Keys  *Keys
-	Store *Store
+	Keys     *Keys
+	Policies *policy.Memory
+	Store    *Store
 }
 
 var (
@@ -52,12 +54,13 @@ func New(o *Options) (*DB, error) {
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
 		batches: map[governance.BatchID]struct{}{},
 	}
-	return &DB{Keys: &Keys{d}, Store: &Store{d}}, nil
+	policies := policy.NewMemory()
+	return &DB{Keys: &Keys{d}, Policies: policies, Store: &Store{d, policies}}, nil
 }
 
 // Backend is what governance.New takes.
 func (db *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: db.Keys, Store: db.Store}
+	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Profile: policy.Local}
 }
 
 // data is everything, under one mutex: the serial writer is the edit barrier.
@@ -81,7 +84,10 @@ type data struct {
 }
 
 // Store keeps the counters.
-type Store struct{ d *data }
+type Store struct {
+	d        *data
+	policies *policy.Memory
+}
 
 // Step implements governance.Store.
 func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
@@ -90,7 +96,13 @@ func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*go
 	}
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	ch := decide(s.d.load(plan, true))
+	loaded := s.d.load(plan, true)
+	if plan.Policies {
+		now, release := s.policies.Hold()
+		defer release()
+		loaded.Policies = now.Mark
+	}
+	ch := decide(loaded)
 	if ch.Empty() {
 		return nil
 	}
@@ -104,7 +116,13 @@ func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Lo
 	}
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	return s.d.load(plan, false), nil
+	loaded := s.d.load(plan, false)
+	if plan.Policies {
+		now, release := s.policies.Hold()
+		release()
+		loaded.Policies = now.Mark
+	}
+	return loaded, nil
 }
 
 func (d *data) load(plan *governance.Plan, locked bool) *governance.Loaded {

@@ -33,7 +33,8 @@ func open(t testing.TB, f keys.Format) *opened {
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		New: func(t testing.TB) governance.Backend { return open(t, keys.Format{}) },
+		Features: governancetest.Features{Policies: true},
+		New:      func(t testing.TB) governance.Backend { return open(t, keys.Format{}) },
 		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) {
 			b.(*opened).us.Add(d.Microseconds())
 		},

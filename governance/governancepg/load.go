@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy/policypg"
 	"github.com/tallystick-go/tallystick/quota"
 )
 
@@ -19,6 +20,8 @@ type load struct {
 	loaded *governance.Loaded
 	rows   map[governance.AccountKey]version // of the cells that were loaded
 	found  int                               // pointer rows
+	now    int64                             // the database's clock; zero until it was read
+	mark   []byte
 	batch  map[governance.BatchID]*batchRow
 	listed []governance.BatchID // batches of the entries that the plan asked for
 }
@@ -57,7 +60,11 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 		b.Queue(sql, ids).Query(func(rows pgx.Rows) error { return l.pointers(rows, lock) })
 	}
 	if len(ids) > 0 {
-		b.Queue(q.current, ids).Query(l.current)
+		sql := q.current
+		if l.plan.Policies {
+			sql = q.currentMark
+		}
+		b.Queue(sql, ids).Query(l.current)
 	} else {
 		l.queueClock(b)
 	}
@@ -111,32 +118,56 @@ func (l *load) missing() bool { return l.found < len(l.plan.Constraints) }
 
 // queueClock is for a step that reads no state.
 func (l *load) queueClock(b *pgx.Batch) {
-	b.Queue(l.s.q.clock).QueryRow(func(row pgx.Row) error {
-		var now, horizon int64
-		err := row.Scan(&now, &horizon)
-		l.clock(now, horizon)
-		return err
+	sql := l.s.q.clock
+	if l.plan.Policies {
+		sql = l.s.q.clockMark
+	}
+	b.Queue(sql).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(l.clockTargets()...); err != nil {
+			return err
+		}
+		return l.tell()
 	})
 }
 
-// clock takes what clockColumns say.
-func (l *load) clock(now, horizon int64) {
-	l.loaded.Now, l.loaded.Horizon = l.s.clock(time.UnixMicro(now)).UnixMicro(), horizon
+// clockTargets are where clockColumns go, and the mark if the plan wants it.
+func (l *load) clockTargets() []any {
+	targets := append(make([]any, 0, 3), &l.now, &l.loaded.Horizon)
+	if l.plan.Policies {
+		targets = append(targets, &l.mark)
+	}
+	return targets
+}
+
+// tell takes what was read into clockTargets.
+func (l *load) tell() (err error) {
+	l.loaded.Now = l.s.clock(time.UnixMicro(l.now)).UnixMicro()
+	if l.plan.Policies {
+		if l.loaded.Policies, err = policypg.ParseMark(l.mark); err != nil {
+			return fmt.Errorf("%w: %w", governance.ErrCorrupt, err)
+		}
+	}
+	return nil
 }
 
 // current reads the states of the current windows, and the clock with them.
 func (l *load) current(rows pgx.Rows) error {
+	clock := l.clockTargets()
 	for rows.Next() {
-		var now, horizon int64
-		c, v, err := scanCell(rows, &now, &horizon)
+		c, v, err := scanCell(rows, clock...)
 		if err != nil {
 			return err
 		}
-		l.clock(now, horizon)
 		l.place(c, v)
+		clock = nothing[:len(clock)] // it is the same in every row
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil || l.now == 0 {
+		return err
+	}
+	return l.tell()
 }
+
+var nothing [3]any
 
 // cells reads the states of other windows.
 func (l *load) cells(rows pgx.Rows) error {
@@ -199,7 +230,7 @@ func (l *load) entries(rows pgx.Rows) error {
 // finish reads what depends on the first answers: the clock where no state came with it,
 // terms, and the permits of entries. An ordinary step needs none of it.
 func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch) error) error {
-	if l.loaded.Now == 0 {
+	if l.now == 0 {
 		var b pgx.Batch
 		l.queueClock(&b)
 		if err := send(ctx, &b); err != nil {

@@ -2,7 +2,9 @@ package governancepg
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/tallystick-go/tallystick/governance/policy/policypg"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 )
 
@@ -16,6 +18,7 @@ const (
 // queries are all statements of one schema. They are spliced once.
 type queries struct {
 	ensure, lock, lockFree                      string
+	clockMark, currentMark                      string // with the mark of the policies in force
 	clock, current, accounts, entries           string
 	windows, update, remove, insert, entry      string
 	note, notes                                 string
@@ -69,6 +72,10 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 		listFrozen: `select distinct on (c.constraint_id, c.window_start_us) ` + cellColumns + `, p.label::text from {{schema}}.governance_cells c left join {{schema}}.governance_constraints p on p.id = c.constraint_id
 where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind = any($4::smallint[]) and c.frozen order by c.constraint_id, c.window_start_us, c.epoch desc limit $3::bigint`,
 	}
+	// The mark comes with the clock too.
+	mark := ", " + policypg.MarkColumn(s.Name())
+	q.clockMark = q.clock + mark
+	q.currentMark = strings.Replace(q.current, clockColumns, clockColumns+mark, 1)
 	for _, sql := range q.shared() {
 		*sql = s.Splice(*sql)
 	}
@@ -104,7 +111,7 @@ select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 
 
 func (q *queries) shared() []*string {
 	return []*string{
-		&q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.current, &q.accounts, &q.entries,
+		&q.ensure, &q.lock, &q.lockFree, &q.pointers, &q.clock, &q.clockMark, &q.current, &q.currentMark, &q.accounts, &q.entries,
 		&q.windows, &q.update, &q.remove, &q.insert, &q.entry, &q.note, &q.notes, &q.listAccounts, &q.listFrozen,
 	}
 }

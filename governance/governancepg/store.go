@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
+	"github.com/tallystick-go/tallystick/governance/policy/policypg"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 	"github.com/tallystick-go/tallystick/keys/keyspg"
 )
@@ -34,10 +36,11 @@ type Options struct {
 	Clock func(database time.Time) time.Time
 }
 
-// DB is one schema of one Postgres database: keys and counters in one place.
+// DB is one schema of one Postgres database: keys, policies and counters in one place.
 type DB struct {
-	Keys  *keyspg.Store
-	Store *Store
+	Keys     *keyspg.Store
+	Policies *policypg.Store
+	Store    *Store
 
 	pool   *pgxpool.Pool
 	schema pgtx.Schema
@@ -80,6 +83,10 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	policies, err := policypg.New(pool, &policypg.Options{Schema: options.Schema})
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range []struct {
 		field    string
 		of       *time.Duration
@@ -102,7 +109,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	step.Barrier, step.PinPlans = schema.LockKey(), true
 	read.ReadOnly, read.Snapshot = true, true
 	return &DB{
-		Keys: store, pool: pool, schema: schema,
+		Keys: store, Policies: policies, pool: pool, schema: schema,
 		Store: &Store{
 			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
 			stepping: step, reading: read,
@@ -112,7 +119,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 
 // Backend is what governance.New takes.
 func (db *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: db.Keys, Store: db.Store}
+	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Profile: policy.Shared}
 }
 
 // Store keeps the counters.

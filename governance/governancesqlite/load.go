@@ -74,7 +74,7 @@ func loadAccounts(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) 
 	for i := range plan.Accounts {
 		key := plan.Accounts[i]
 		if c := current(plan, l, key); c != nil {
-			l.Accounts[i] = governance.Cell{Key: c.Key, End: c.End, Kind: c.Kind, Account: c.Account, Bucket: c.Bucket.Clone(), Slots: c.Slots.Clone(), Entries: c.Entries}
+			l.Accounts[i] = governance.Cell{Key: c.Key, End: c.End, Kind: c.Kind, Account: c.Account, Bucket: c.Bucket.Clone(), Slots: c.Slots.Clone(), Entries: c.Entries, Latch: c.Latch}
 			continue
 		}
 		l.Accounts[i].Key = key

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyssqlite"
@@ -40,8 +41,9 @@ type Options struct {
 
 // DB is one SQLite file: keys and counters in one place.
 type DB struct {
-	Keys  *keyssqlite.Store
-	Store *Store
+	Keys     *keyssqlite.Store
+	Policies *policy.Memory // of this process: a gateway reads them from files
+	Store    *Store
 
 	db      *sqlitetx.DB
 	invalid error // what is wrong with the options
@@ -68,13 +70,14 @@ func Open(db *sql.DB, o *Options) *DB {
 	if d.invalid != nil { // until Migrate or Check says so, nothing but the default is accepted
 		d.Keys, _ = keyssqlite.On(d.db, nil)
 	}
-	d.Store = &Store{db: d.db}
+	d.Policies = policy.NewMemory()
+	d.Store = &Store{db: d.db, policies: d.Policies}
 	return d
 }
 
 // Backend is what governance.New takes.
 func (d *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: d.Keys, Store: d.Store}
+	return governance.Stores{Keys: d.Keys, Policies: d.Policies, Store: d.Store, Profile: policy.Local}
 }
 
 // Close gives the kept connections back to the handle, which stays open and the
@@ -85,16 +88,24 @@ func (d *DB) Close() error { return d.db.Close() }
 //
 // Concurrency: safe; one transaction writes at a time.
 type Store struct {
-	db *sqlitetx.DB
+	db       *sqlitetx.DB
+	policies *policy.Memory
 }
 
 // Step implements governance.Store.
 func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
 	var changes *governance.Changes
+	release := func() {}
+	defer func() { release() }()
 	err := s.db.Write(ctx, func(tx *sqlitetx.Tx) error {
 		loaded, from, err := load(tx, plan, true)
 		if err != nil {
 			return err
+		}
+		if plan.Policies { // held until the transaction has ended: that is the barrier of their edits
+			var now policy.Snapshot
+			now, release = s.policies.Hold()
+			loaded.Policies = now.Mark
 		}
 		if changes = decide(loaded); changes.Empty() {
 			return nil
@@ -114,6 +125,11 @@ func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Lo
 		loaded, _, err = load(tx, plan, false)
 		return err
 	})
+	if err == nil && plan.Policies {
+		now, release := s.policies.Hold()
+		release()
+		loaded.Policies = now.Mark
+	}
 	if err != nil {
 		return nil, coreError(err)
 	}

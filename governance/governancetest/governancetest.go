@@ -30,6 +30,8 @@ type Features struct {
 	RowLocks bool
 	// Snapshots: View, Permits and Accounts do not wait for a step.
 	Snapshots bool
+	// Policies: the backend keeps policies and answers Plan.Policies.
+	Policies bool
 }
 
 // Harness tells the suite how to make and handle stores.
@@ -72,7 +74,7 @@ func governorGroups() []group {
 	return []group{
 		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
 		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()}, {"Notes", notesCases()},
-		{"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", verifyCases()}, {"Restart", restartCases()},
+		{"Policies", policiesCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", verifyCases()}, {"Restart", restartCases()},
 		{"Random", randomCases()},
 	}
 }
@@ -129,6 +131,8 @@ func (f Features) beyond(claimed Features) string {
 		return "RowLocks"
 	case f.Snapshots && !claimed.Snapshots:
 		return "Snapshots"
+	case f.Policies && !claimed.Policies:
+		return "Policies"
 	}
 	return ""
 }
