@@ -40,7 +40,7 @@ func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal
 		return nil, err
 	}
 	s := p.selection
-	p.request = governance.Request{Principal: principal, Model: s.Model, Region: s.Region, Guardrail: s.Guardrail}
+	p.request = governance.Request{Principal: principal, Model: s.Model, Region: s.Region, Guardrail: s.Guardrail, Route: s.Route}
 	if !principal.AllowsModel(s.Model) {
 		return nil, &governance.Refusal{Reason: governance.ReasonModel}
 	}

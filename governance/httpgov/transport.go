@@ -89,6 +89,10 @@ type Selection struct {
 	// Model is the name that is governed: allow-lists and permits name it. Default:
 	// the model that the request names.
 	Model string
+	// Route is what Governor.Route said before Model was chosen; nil where nobody asked.
+	// Where the policies replaced Model meanwhile, the answer is a refusal that wraps
+	// governance.ErrStale: ask again and choose again.
+	Route *governance.Route
 	// Price is the name in the catalogue. Default Model.
 	Price string
 	// Region and Guardrail are compared with what the key may use at admission.

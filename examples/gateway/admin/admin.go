@@ -18,6 +18,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -41,6 +42,11 @@ type Options struct {
 	Logger  *slog.Logger
 	// Status says what the gateway is; nil where none serves.
 	Status func(context.Context) (report.Status, error)
+	// Policies are those in force, nil where there are none. PoliciesFromFiles says that
+	// they can be read and not changed. Profile decides which of them are enforced.
+	Policies          policy.Store
+	PoliciesFromFiles bool
+	Profile           policy.Profile
 	// Topology is where the gateway sends requests. It can be read and not changed.
 	Topology config.Topology
 }
@@ -66,9 +72,15 @@ func Handler(o Options) http.Handler {
 		a.Logger = slog.Default()
 	}
 	mux := http.NewServeMux()
-	route := func(pattern string, timeout time.Duration, h func(*call) (any, error)) {
+	sized := func(pattern string, timeout time.Duration, size int64, h func(*call) (any, error)) {
 		method, path, _ := strings.Cut(pattern, " ")
-		mux.HandleFunc(method+" "+Prefix+path, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, timeout, h) })
+		mux.HandleFunc(method+" "+Prefix+path, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, size)
+			a.serve(w, r, timeout, h)
+		})
+	}
+	route := func(pattern string, timeout time.Duration, h func(*call) (any, error)) {
+		sized(pattern, timeout, maxBody, h)
 	}
 	route("GET teams", a.Timeout, a.listTeams)
 	route("POST teams", a.Timeout, a.createTeam)
@@ -89,6 +101,9 @@ func Handler(o Options) http.Handler {
 	route("POST frozen/release", a.Timeout, a.release)
 	route("POST verify", a.AuditTimeout, a.verify)
 	route("GET notes", a.Timeout, a.listNotes)
+	route("GET policies", a.Timeout, a.listPolicies)
+	sized("POST policies/diff", a.Timeout, maxPolicies, a.diffPolicies)
+	sized("POST policies", a.Timeout, maxPolicies, a.editPolicies)
 	route("GET status", a.Timeout, a.status)
 	for _, name := range []string{"topology", "upstreams", "routes", "models"} {
 		for _, path := range []string{name, name + "/{rest...}"} {
@@ -150,7 +165,6 @@ type call struct {
 func (a *api) serve(w http.ResponseWriter, r *http.Request, timeout time.Duration, h func(*call) (any, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	c := &call{Request: r, ctx: ctx, status: http.StatusOK}
 	document, err := h(c)
 	if err != nil {
@@ -173,7 +187,7 @@ func (c *call) body() ([]byte, error) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, &Problem{Status: http.StatusRequestEntityTooLarge, Type: "invalid", Message: fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+		return nil, &Problem{Status: http.StatusRequestEntityTooLarge, Type: "invalid", Message: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
 	case err != nil:
 		return nil, &Problem{Status: http.StatusBadRequest, Type: "invalid", Message: "the body could not be read"}
 	}

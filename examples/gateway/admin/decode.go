@@ -73,6 +73,8 @@ func value(name string, raw json.RawMessage, target any) error {
 		return invalid(name, "must be a whole number that fits 64 bits")
 	case *bool:
 		return invalid(name, "must be true or false")
+	case *[]string:
+		return invalid(name, "must be a list of texts")
 	case *time.Time:
 		return invalid(name, "must be an RFC 3339 time")
 	}

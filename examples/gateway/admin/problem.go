@@ -9,6 +9,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -38,6 +39,8 @@ func answer(w http.ResponseWriter, p *Problem) {
 	wire.JSON(w, p.Status, map[string]*Problem{"error": p})
 }
 
+var unconfirmed = &Problem{http.StatusServiceUnavailable, "unconfirmed", "", "the edit may be in force, but it is not confirmed that every admission sees it: repeat it until it succeeds"}
+
 // problemOf is the table of failures. Only what this program or the library wrote
 // is repeated.
 func problemOf(err error) *Problem {
@@ -45,6 +48,9 @@ func problemOf(err error) *Problem {
 	var key *keys.FieldError
 	var field *governance.FieldError
 	var refused *governance.Refusal
+	var document *policy.Error
+	var other *policy.ConflictError
+	var damaged *policy.CorruptError
 	switch {
 	case errors.As(err, &own):
 		return own
@@ -52,10 +58,20 @@ func problemOf(err error) *Problem {
 		return &Problem{http.StatusBadRequest, "invalid", key.Field, key.Why}
 	case errors.As(err, &field):
 		return &Problem{http.StatusBadRequest, "invalid", field.Field, field.Why}
+	case errors.As(err, &document):
+		return &Problem{http.StatusBadRequest, "invalid", document.Path, document.Why}
+	case errors.As(err, &other):
+		return &Problem{http.StatusConflict, "stale", "expect", "the policies were changed since: look at the difference again, and decide again"}
+	case errors.Is(err, policy.ErrNotFound):
+		return &Problem{http.StatusNotFound, "not_found", "delete", "there is no policy of this name"}
+	case errors.Is(err, policy.ErrUnconfirmed):
+		return unconfirmed
+	case errors.As(err, &damaged):
+		return &Problem{http.StatusInternalServerError, "corrupt", "", fmt.Sprintf("the stored policies cannot be read, and nothing is admitted: put a whole set in their place, expecting generation %s", damaged.Now.Generation)}
 	case errors.As(err, &refused):
 		return &Problem{http.StatusConflict, "refused", "", "the key is revoked, expired or unknown"}
 	case errors.Is(err, keys.ErrUnconfirmed):
-		return &Problem{http.StatusServiceUnavailable, "unconfirmed", "", "the edit may be in force, but it is not confirmed that every admission sees it: repeat it until it succeeds"}
+		return unconfirmed
 	case errors.Is(err, keys.ErrNotFound), errors.Is(err, keys.ErrUnknown), errors.Is(err, governance.ErrNotFound), errors.Is(err, governance.ErrPruned):
 		return &Problem{http.StatusNotFound, "not_found", "", "there is nothing with this id"}
 	case errors.Is(err, keys.ErrExists):
@@ -76,7 +92,7 @@ func problemOf(err error) *Problem {
 		return &Problem{http.StatusInternalServerError, "corrupt", "", "a stored value is damaged: stop the gateway and look at the database file"}
 	case errors.Is(err, governance.ErrUnknownOutcome):
 		return &Problem{http.StatusServiceUnavailable, "unknown_outcome", "", "it is not known whether this was recorded: repeat it"}
-	case errors.Is(err, keys.ErrUnavailable), errors.Is(err, governance.ErrUnavailable), errors.Is(err, governance.ErrClosed),
+	case errors.Is(err, keys.ErrUnavailable), errors.Is(err, policy.ErrUnavailable), errors.Is(err, governance.ErrUnavailable), errors.Is(err, governance.ErrClosed),
 		errors.Is(err, governance.ErrStale), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &Problem{http.StatusServiceUnavailable, "unavailable", "", "the database does not answer: try again"}
 	}

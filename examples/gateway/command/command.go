@@ -32,6 +32,7 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway teams  list | show | create | update | delete
   gateway keys   list | show | create | update | revoke | rotate | usage | explain
   gateway holds  list | resolve | frozen | release
+  gateway policies list | diff -f FILE | apply -f FILE | delete NAME
   gateway verify                     audit all accounts
   gateway notes                      what operators resolved and released, and why
   gateway status                     what a running gateway goes by, and what of its store is down
@@ -101,6 +102,8 @@ func (p Process) run(ctx context.Context) error {
 		return p.group(ctx, name, rest, keyCommands)
 	case "holds":
 		return p.group(ctx, name, rest, holdCommands)
+	case "policies":
+		return p.group(ctx, name, rest, policyCommands)
 	case "verify":
 		return p.operate(ctx, name, rest, verifyCommand)
 	case "notes":

@@ -215,6 +215,10 @@ func constraintTable(o *output, list []report.Constraint) {
 		if c.Frozen {
 			resets = "FROZEN"
 		}
-		o.row(c.Rule, c.Scope+" "+c.Subject, c.Unit, c.Limit, c.Consumed, c.Uncertain, c.Reserved, c.Granted, c.Remaining, resets)
+		rule := c.Rule
+		if c.Policy != "" {
+			rule = c.Policy + "/" + c.Rule
+		}
+		o.row(rule, c.Scope+" "+c.Subject, c.Unit, c.Limit, c.Consumed, c.Uncertain, c.Reserved, c.Granted, c.Remaining, resets)
 	}
 }

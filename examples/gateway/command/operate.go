@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 )
 
 // operation is one thing that an operator does over the admin API.
@@ -51,9 +52,10 @@ func (o *output) row(cells ...any) {
 	fmt.Fprintln(o)
 }
 
-// unserved are operations that no admin API offers.
+// unserved are operations that are more than one call of the admin API, or none.
 var unserved = map[string]func(p Process, ctx context.Context, args []string) error{
 	"keys import": Process.keysImport, "keys mint": Process.keysMint,
+	"policies apply": Process.policiesApply, "policies diff": Process.policiesDiff, "policies delete": Process.policiesDelete,
 }
 
 // group runs one of several operations.
@@ -202,7 +204,11 @@ func (c *connection) direct(ctx context.Context, p Process) (*admin.Client, func
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	token := rand.Text()
-	api := admin.Handler(admin.Options{Keys: db.Keys, Governor: governor, Token: token, Logger: quiet})
+	o := admin.Options{Keys: db.Keys, Governor: governor, Token: token, Logger: quiet}
+	if c.postgres != "" { // a file has none: they are in files of their own
+		o.Policies, o.Profile = db.Policies, policy.Shared
+	}
+	api := admin.Handler(o)
 	closer := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()

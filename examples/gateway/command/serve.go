@@ -7,6 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
@@ -30,6 +34,9 @@ func (p Process) serve(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := config.ReadPolicies(c.Policies.Files); err != nil {
+		return err
+	}
 	if *check {
 		fmt.Fprintln(p.Out, "the configuration can be used")
 		return nil
@@ -43,7 +50,36 @@ func (p Process) serve(ctx context.Context, args []string) (err error) {
 	if s.AdminAddress() != "" {
 		fmt.Fprintf(p.Out, "operators: http://%s\n", s.AdminAddress())
 	}
+	defer p.onHangup(ctx, s)()
 	return s.Serve(ctx)
+}
+
+// onHangup reads the policies again with every SIGHUP, and keeps those in force where
+// the files cannot be used.
+func (p Process) onHangup(ctx context.Context, s *server.Server) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+			}
+			if err := s.ReloadPolicies(ctx); err != nil {
+				fmt.Fprintf(p.Err, "gateway: the policies stay as they were: %v\n", err)
+			} else {
+				fmt.Fprintln(p.Err, "gateway: the policies were read again")
+			}
+		}
+	})
+	return func() {
+		signal.Stop(hangups)
+		cancel()
+		wait.Wait()
+	}
 }
 
 func (p Process) provider(ctx context.Context, args []string) error {

@@ -23,6 +23,9 @@ func printStatus(o *output, answer json.RawMessage) error {
 		o.row("STORE", part, s.Parts[part])
 	}
 	o.row("TOPOLOGY", s.Topology.Version, s.Topology.Digest)
+	if s.Policies != nil {
+		policiesTable(o, *s.Policies)
+	}
 	return err
 }
 

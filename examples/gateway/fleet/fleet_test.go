@@ -80,14 +80,19 @@ type fleet struct {
 	gateways    []*gateway
 	books       *governancepg.DB // the schema itself, past all gateways
 
-	mu      sync.Mutex
-	arrived map[string]int // prompts that reached the provider
+	arrived *arrivals
+}
+
+// arrivals are the prompts that reached the provider.
+type arrivals struct {
+	mu    sync.Mutex
+	count map[string]int
 }
 
 // newFleet makes a place for gateways; start starts them.
 func newFleet(t *testing.T, dsn, schema string) *fleet {
 	t.Helper()
-	f := &fleet{T: t, dsn: dsn, schema: schema, folder: t.TempDir(), clock: "none", arrived: map[string]int{}}
+	f := &fleet{T: t, dsn: dsn, schema: schema, folder: t.TempDir(), clock: "none", arrived: &arrivals{count: map[string]int{}}}
 	f.provider = provider.New(&provider.Options{Credential: providerKey, Observe: f.observe})
 	s := httptest.NewUnstartedServer(f.provider)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
@@ -117,16 +122,16 @@ func (f *fleet) observe(r provider.Received) {
 	if len(body.Messages) == 0 {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.arrived[body.Messages[0].Content]++
+	f.arrived.mu.Lock()
+	defer f.arrived.mu.Unlock()
+	f.arrived.count[body.Messages[0].Content]++
 }
 
 // reached is how many calls with a prompt came to the provider.
 func (f *fleet) reached(prompt string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.arrived[prompt]
+	f.arrived.mu.Lock()
+	defer f.arrived.mu.Unlock()
+	return f.arrived.count[prompt]
 }
 
 // gateway is `gateway serve` in a process of its own.

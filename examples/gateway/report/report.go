@@ -11,6 +11,7 @@ import (
 
 // Constraint is one limit and how full it is.
 type Constraint struct {
+	Policy    string     `json:"policy,omitempty"` // that the rule is of; none: a limit of the key or team
 	Rule      string     `json:"rule"`
 	Scope     string     `json:"scope"`
 	Subject   string     `json:"subject"`
@@ -24,6 +25,7 @@ type Constraint struct {
 	Remaining int64      `json:"remaining"`
 	ResetsAt  *time.Time `json:"resets_at"` // null: it frees continuously
 	Hard      bool       `json:"hard"`
+	Tier      int32      `json:"tier_percent,omitempty"` // the threshold that a budget has reached
 	Frozen    bool       `json:"frozen"`
 }
 
@@ -52,9 +54,10 @@ func constraints(verdicts []governance.Verdict) []Constraint {
 func constraint(v *governance.Verdict) Constraint {
 	c := Constraint{
 		Limit: v.Limit, Consumed: v.Consumed, Uncertain: v.Uncertain, Reserved: v.Reserved, Granted: v.Granted,
-		Remaining: v.Remaining(), Hard: true, Frozen: v.Frozen,
+		Remaining: v.Remaining(), Hard: true, Tier: int32(v.Tier), Frozen: v.Frozen,
 	}
 	if in := v.Constraint; in != nil {
+		c.Policy, c.Hard = in.Policy, !in.Soft
 		c.Rule, c.Scope, c.Subject, c.Kind, c.Unit = in.Rule, in.Scope.String(), in.Subject, in.Kind.String(), unit(in.Kind)
 	}
 	if micros, ok := v.ResetsAt(); ok {

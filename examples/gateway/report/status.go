@@ -15,6 +15,7 @@ type Status struct {
 	Ready     bool              `json:"ready"`
 	Parts     map[string]string `json:"parts"` // of the store
 	Topology  Topology          `json:"topology"`
+	Policies  *Policies         `json:"policies"` // null while they cannot be read
 }
 
 // Topology names the upstreams and routes of a gateway. Gateways with the same digest

@@ -18,12 +18,14 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/governance/pricing"
-	"github.com/tallystick-go/tallystick/governance/usage"
-	"github.com/tallystick-go/tallystick/keys"
 )
 
-// UpstreamHeader names the upstream that answered.
-const UpstreamHeader = "X-Gateway-Upstream"
+// UpstreamHeader names the upstream that answered, and ModelHeader the model that was
+// used where policies put it in the place of the one that was asked for.
+const (
+	UpstreamHeader = "X-Gateway-Upstream"
+	ModelHeader    = "X-Gateway-Model"
+)
 
 // drainTime is how long the end of a failed answer is waited for, so that it is
 // settled before the next attempt asks for room.
@@ -74,8 +76,10 @@ type upstream struct {
 type choiceKey struct{}
 
 type choice struct {
-	route  string
-	target target
+	route   string
+	by      *governance.Route
+	refused *governance.Refusal
+	target  target
 }
 
 // New makes a Router of a checked configuration.
@@ -122,8 +126,11 @@ func (r *Router) upstream(c *config.Upstream) *upstream {
 		Credentials: u.authorize,
 		Select: func(req *http.Request, model string) (httpgov.Selection, error) {
 			chosen, _ := req.Context().Value(choiceKey{}).(choice)
+			if chosen.refused != nil {
+				return httpgov.Selection{}, chosen.refused
+			}
 			return httpgov.Selection{
-				Model: chosen.route, Price: model, Region: chosen.target.region, Guardrail: chosen.target.guardrail,
+				Model: chosen.route, Route: chosen.by, Price: model, Region: chosen.target.region, Guardrail: chosen.target.guardrail,
 				GuardrailID: chosen.target.enforcement.Identifier, GuardrailVersion: chosen.target.enforcement.Version,
 				OutputField: c.OutputField, NoStreamUsage: c.NoStreamUsage,
 			}, nil
@@ -163,108 +170,45 @@ func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 	if refused != nil {
 		return refused.Response(req, kind.Protocol), nil
 	}
-	to, refused := r.find(req, kind, b.model)
-	if refused != nil {
-		return refused.Response(req, kind.Protocol), nil
+	for last := false; ; last = true {
+		resp, err := r.attempts(req, kind, b)
+		// The policies changed between the selection and the admission: select once more.
+		if why, is := httpgov.RefusalFrom(resp); last || !is || !errors.Is(why, governance.ErrStale) {
+			return resp, err
+		}
 	}
-	req, targets, refused := to.open(req)
-	if refused != nil {
-		return refused.Response(req, kind.Protocol), nil
+}
+
+// attempts selects where a request goes, and tries one target after the other.
+func (r *Router) attempts(req *http.Request, kind httpgov.Route, b *body) (*http.Response, error) {
+	s, why := r.choose(req, kind, b.model)
+	if why != nil {
+		return why.Response(req, kind.Protocol), nil
 	}
 	var resp *http.Response
-	for i, t := range targets {
+	var err error
+	for i, t := range s.targets {
 		if i > 0 {
-			r.leave(req, to, targets[i-1], t, resp)
+			r.leave(s.req, s.to, s.targets[i-1], t, resp)
 		}
-		resp, err = t.send(req, to.name, b)
+		resp, err = t.send(&s, b)
 		if req.Context().Err() != nil || !t.failed(resp, err) {
 			break
 		}
 	}
-	if err == nil && targets[0].denied(resp) {
-		return r.unauthorized(req, kind, resp), nil
+	if err == nil && s.targets[0].denied(resp) {
+		resp = r.unauthorized(req, kind, resp)
+	}
+	if err == nil && s.to.name != b.model && !ours(resp) {
+		resp.Header.Set(ModelHeader, s.to.name)
 	}
 	return resp, err
 }
 
-// find returns the route of a model that the caller may use in this protocol.
-func (r *Router) find(req *http.Request, kind httpgov.Route, model string) (*route, *wire.Error) {
-	to := r.routes[model]
-	if to == nil || to.protocol != protocols[kind.Protocol] {
-		return nil, &wire.Error{Status: http.StatusNotFound, Code: "model_not_found", Message: "model: this gateway does not serve this model under this protocol"}
-	}
-	if kind.Kind == httpgov.RouteGoverned {
-		return to, nil // admission asks
-	}
-	p, err := httpgov.FreshPrincipal(req.Context())
-	if err != nil {
-		refused := wire.Of(err)
-		return nil, &refused
-	}
-	if !p.AllowsModel(to.name) {
-		return nil, &wire.Error{Status: http.StatusForbidden, Code: "model", Message: "this key may not use this model"}
-	}
-	return to, nil
-}
-
-// protocols says under which protocol of upstreams a route of ours is served.
-var protocols = map[usage.Protocol]string{
-	usage.OpenAIChat: config.OpenAI, usage.OpenAIEmbeddings: config.OpenAI, usage.OpenAIResponses: config.OpenAI,
-	usage.AnthropicMessages: config.Anthropic,
-	usage.BedrockConverse:   config.Bedrock, usage.BedrockInvoke: config.Bedrock,
-}
-
-// open returns the targets that the caller's team may use, and the request as it goes
-// on to them. What is known of the caller may be some time old: before it is refused,
-// the store is asked.
-func (to *route) open(req *http.Request) (*http.Request, []target, *wire.Error) {
-	ctx := req.Context()
-	p, ok := httpgov.PrincipalFrom(ctx)
-	if !ok {
-		return req, to.targets, nil // the Transport refuses
-	}
-	targets, why := to.allowed(p)
-	if why == nil {
-		return req, targets, nil
-	}
-	fresh := func(context.Context) (*keys.Principal, error) { return httpgov.FreshPrincipal(ctx) }
-	p, err := fresh(ctx)
-	if err != nil {
-		refused := wire.Of(err)
-		return req, nil, &refused
-	}
-	if targets, why = to.allowed(p); why != nil {
-		return req, nil, why
-	}
-	return req.WithContext(httpgov.WithPrincipal(ctx, p, fresh)), targets, nil
-}
-
-// allowed returns the targets in regions that key and team allow and behind the
-// team's guardrail, or why there is none.
-func (to *route) allowed(p *keys.Principal) ([]target, *wire.Error) {
-	var out []target
-	guarded := false
-	for _, t := range to.targets {
-		if t.guardrail != p.Team.Guardrail {
-			continue
-		}
-		guarded = true
-		if p.AllowsRegion(t.region) {
-			out = append(out, t)
-		}
-	}
-	switch {
-	case !guarded:
-		return nil, &wire.Error{Status: http.StatusForbidden, Code: "guardrail", Message: "model: nowhere is this model served behind the guardrail of this key's team"}
-	case len(out) == 0:
-		return nil, &wire.Error{Status: http.StatusForbidden, Code: "region", Message: "model: this key may not use any region where this model is served"}
-	}
-	return out, nil
-}
-
 // send makes one attempt.
-func (t target) send(req *http.Request, name string, b *body) (*http.Response, error) {
-	out := req.Clone(context.WithValue(req.Context(), choiceKey{}, choice{name, t}))
+func (t target) send(s *selection, b *body) (*http.Response, error) {
+	req := s.req
+	out := req.Clone(context.WithValue(req.Context(), choiceKey{}, choice{s.to.name, s.by, s.refused, t}))
 	data := b.as(t.model)
 	out.URL.Scheme, out.URL.Host = t.upstream.config.URL.Scheme, t.upstream.config.URL.Host
 	out.URL.Path, out.URL.RawPath = b.path(req.URL, t.upstream.config.URL.Path, t.model)

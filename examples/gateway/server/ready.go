@@ -102,6 +102,10 @@ func (s *Server) look(ctx context.Context) readiness {
 		_, err := s.Governor.FrozenAccounts(ctx, governance.AccountQuery{Limit: 1})
 		return err
 	})
+	ask("policies", func() error {
+		_, err := s.Storage.Policies.Load(ctx)
+		return err
+	})
 	wait.Wait()
 	return found
 }

@@ -94,6 +94,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.startPolicies(ctx); err != nil {
+		return err
+	}
 	s.router = router.New(router.Options{
 		Config: s.Config, Governor: s.Governor, Prices: prices, Logger: s.logger,
 		Observe: s.attempted, Fallback: s.metrics.Fallback,
@@ -142,6 +145,7 @@ func (s *Server) refused(a httpgov.Attempt) {
 func (s *Server) adminAPI() http.Handler {
 	return admin.Handler(admin.Options{
 		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(), Status: s.status, Topology: s.Config.Topology(),
+		Policies: s.Storage.Policies, PoliciesFromFiles: s.Config.Profile != config.Shared, Profile: s.profile(),
 		Timeout: 4 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
 	})
 }

@@ -13,8 +13,14 @@ func (s *Server) status(ctx context.Context) (report.Status, error) {
 		return report.Status{}, err
 	}
 	t := s.Config.Topology()
-	return report.Status{
+	out := report.Status{
 		Profile: s.Config.Profile, StartedAt: s.began, Draining: s.draining.Load(), Ready: found.Status == partReady, Parts: found.Parts,
 		Topology: report.Topology{Version: t.Version, Digest: t.Digest},
-	}, nil
+	}
+	// What this gateway decides by; each admission makes sure that it is what is in force.
+	if mark, enforced, err := s.Governor.Policies(ctx); err == nil && enforced != nil {
+		policies := report.PoliciesOf(mark, enforced)
+		out.Policies = &policies
+	}
+	return out, nil
 }

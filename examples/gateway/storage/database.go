@@ -2,15 +2,17 @@ package storage
 
 import (
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
 // Database is an opened database, whichever it is. Close gives everything back.
 type Database struct {
-	Keys    Keys
-	Store   governance.Store
-	backend governance.Backend
-	close   func() error
+	Keys     Keys
+	Policies policy.Store
+	Store    governance.Store
+	backend  governance.Backend
+	close    func() error
 }
 
 // Keys is a store of keys that others can be brought into.
@@ -27,5 +29,5 @@ func (d *Database) Close() error { return d.close() }
 
 // Database is the file as the gateway uses it.
 func (f *File) Database() *Database {
-	return &Database{Keys: f.Keys, Store: f.Store, backend: f.DB, close: f.Close}
+	return &Database{Keys: f.Keys, Policies: f.Policies, Store: f.Store, backend: f.DB, close: f.Close}
 }

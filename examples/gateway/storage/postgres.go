@@ -15,8 +15,13 @@ import (
 	"github.com/tallystick-go/tallystick/keys/keyspg"
 )
 
-// ErrPostgres: the Postgres cannot be used.
-var ErrPostgres = errors.New("storage: the Postgres cannot be used")
+var (
+	// ErrPostgres: the Postgres cannot be used.
+	ErrPostgres = errors.New("storage: the Postgres cannot be used")
+	// ErrNamespace: it is another database than the one that is wanted, whatever its
+	// policies say.
+	ErrNamespace = errors.New("storage: this schema is another authority than storage.postgres.namespace says: equal policies in two databases are two sets of accounts")
+)
 
 // Postgres says how to reach a schema. Zero fields are the defaults of the driver and
 // of governancepg.
@@ -25,6 +30,8 @@ type Postgres struct {
 	// used: a standby would answer with what was true some time ago.
 	DSN    string
 	Schema string
+	// Namespace is the authority that the schema must be; empty: any.
+	Namespace string
 	// Migrate creates and updates the tables. Without it they must be there and up to date.
 	Migrate     bool
 	Connections int32
@@ -46,7 +53,7 @@ func PostgresOf(c *config.Config) (Postgres, error) {
 	p, t := c.Storage.Postgres, c.Timeouts
 	dsn, err := p.ConnString()
 	return Postgres{
-		DSN: dsn, Schema: p.Schema, Migrate: p.Migrate, Connections: p.Connections(), Connect: t.Connect.Duration,
+		DSN: dsn, Schema: p.Schema, Namespace: p.Namespace, Migrate: p.Migrate, Connections: p.Connections(), Connect: t.Connect.Duration,
 		Lock: p.LockTimeout.Duration, Statement: p.StatementTimeout.Duration, Idle: p.IdleTimeout.Duration, Commit: p.CommitTimeout.Duration,
 		Call: t.Storage.Duration, Barrier: barrier * t.Storage.Duration, Format: c.Keys.Format(),
 	}, err
@@ -84,7 +91,7 @@ func OpenPostgres(ctx context.Context, o Postgres) (*Database, error) {
 		pool.Close()
 		return nil
 	}
-	return &Database{Keys: db.Keys, Store: db.Store, backend: db, close: closer}, nil
+	return &Database{Keys: db.Keys, Policies: db.Policies, Store: db.Store, backend: db, close: closer}, nil
 }
 
 func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*governancepg.DB, error) {
@@ -101,5 +108,15 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*governancepg.DB
 			return nil, err
 		}
 	}
-	return db, db.Check(ctx)
+	if err := db.Check(ctx); err != nil || o.Namespace == "" {
+		return db, err
+	}
+	now, err := db.Policies.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if is := now.Namespace.String(); is != o.Namespace {
+		return nil, fmt.Errorf("%w: it is %s", ErrNamespace, is)
+	}
+	return db, nil
 }
