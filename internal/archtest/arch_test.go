@@ -223,7 +223,7 @@ func TestThirdPartiesStayWhereTheyBelong(t *testing.T) {
 			if under(imp, driver) && !f.test && shipped(f.dir) {
 				t.Errorf("%s imports the SQLite driver: tests and examples only", f.path)
 			}
-			for _, only := range []string{"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak"} {
+			for _, only := range []string{"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/anishathalye/porcupine"} {
 				if under(imp, only) && !f.test {
 					t.Errorf("%s imports %s outside a test", f.path, imp)
 				}
@@ -260,7 +260,7 @@ func TestNothingShippedLinksTesting(t *testing.T) {
 		t.Fatalf("go list named %d packages for %d asked", len(deps), len(args)-5)
 	}
 	for _, dep := range deps {
-		for _, no := range []string{"testing", "github.com/stretchr/testify", dockertest, driver, "pgregory.net/rapid", module + "/internal/pgtest", module + "/internal/mutate"} {
+		for _, no := range []string{"testing", "github.com/stretchr/testify", dockertest, driver, "pgregory.net/rapid", "github.com/anishathalye/porcupine", module + "/internal/pgtest", module + "/internal/mutate"} {
 			if under(dep, no) {
 				t.Errorf("what ships links %s", dep)
 			}

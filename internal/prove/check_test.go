@@ -5,9 +5,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
 )
 
 // history is what happened to one team.
@@ -82,25 +84,60 @@ func (h *history) prepare() (list []porcupine.Operation, permits int, err error)
 	return list, len(places), nil
 }
 
-// check returns an error when the history is not one that the model allows, and
-// whether that was decided within the time.
-func (h *history) check(within time.Duration) (decided bool, err error) {
+// late returns an error when a key was used to admit something after its revocation, or its team's deletion, had
+// returned: what the model says too, without it.
+func (h *history) late() error {
+	ended := map[int]int64{} // by key; 0 is the team
+	for _, o := range h.operations {
+		if (o.Verb == verbRevoke || o.Verb == verbDelete) && o.Said == saidOK {
+			if at, known := ended[o.Key]; !known || o.Return < at {
+				ended[o.Key] = o.Return
+			}
+		}
+	}
+	for _, o := range h.operations {
+		if o.Verb != verbAdmit || o.Said != saidOK {
+			continue
+		}
+		for _, i := range []int{0, o.Key} {
+			if at, over := ended[i]; over && o.Call > at {
+				return fmt.Errorf("team %s: after what was revoked at %d: %s", h.Team, at/1000, o)
+			}
+		}
+	}
+	return nil
+}
+
+// check tells whether the history is one that the model allows: porcupine.Unknown when that was not decided within the time.
+func (h *history) check(within time.Duration) (porcupine.CheckResult, error) {
 	list, permits, err := h.prepare()
 	if err != nil {
-		return true, fmt.Errorf("team %s: %w", h.Team, err)
+		return porcupine.Illegal, fmt.Errorf("team %s: %w", h.Team, err)
 	}
-	model := modelOf(h.Limits, h.Keys, permits)
-	switch porcupine.CheckOperationsTimeout(model, list, within) {
-	case porcupine.Ok:
-		return true, nil
+	return porcupine.CheckOperationsTimeout(modelOf(h.Limits, h.Keys, permits), list, within), nil
+}
+
+// allowed fails the test, with an explanation, unless the history is one that the model allows.
+func (h *history) allowed(t *testing.T) {
+	t.Helper()
+	require.NoError(t, h.late())
+	result, err := h.check(patience)
+	require.NoError(t, err)
+	switch result {
+	case porcupine.Illegal:
+		t.Fatalf("team %s: no order of these operations explains all answers\n%s", h.Team, h.explain(patience))
 	case porcupine.Unknown:
-		return false, nil
+		t.Fatalf("team %s: too many orders to try within %v", h.Team, patience)
 	}
-	return true, fmt.Errorf("team %s: no order of these operations explains all answers\n%s", h.Team, h.explain(model, list, within))
 }
 
 // explain shows how far an order of the operations came, and leaves a picture.
-func (h *history) explain(model porcupine.Model, list []porcupine.Operation, within time.Duration) string {
+func (h *history) explain(within time.Duration) string {
+	list, permits, err := h.prepare()
+	if err != nil {
+		return err.Error()
+	}
+	model := modelOf(h.Limits, h.Keys, permits)
 	result, info := porcupine.CheckOperationsVerbose(model, list, within)
 	var b strings.Builder
 	if f, err := os.CreateTemp("", "history-*.html"); err == nil && result == porcupine.Illegal {
@@ -149,7 +186,7 @@ func (o *operation) String() string {
 		fmt.Fprintf(&b, " key %d", r.Key)
 	}
 	if id := r.Permit + a.Permit; id != "" {
-		fmt.Fprintf(&b, " permit %s", id[len(id)-6:])
+		fmt.Fprintf(&b, " permit %s", short(id))
 	}
 	switch o.Verb {
 	case verbAdmit, verbRaise, verbFind:
@@ -167,10 +204,13 @@ func (o *operation) String() string {
 		fmt.Fprintf(&b, " %+v", a.Counts)
 	}
 	for _, h := range a.Holds {
-		fmt.Fprintf(&b, " {%s open %v, %d tokens (unknown: %v), %d microUSD (unknown: %v)}", h.Permit[len(h.Permit)-6:], h.Open, h.Tokens, h.BlurTokens, h.Cost, h.BlurCost)
+		fmt.Fprintf(&b, " {%s open %v, %d tokens (unknown: %v), %d microUSD (unknown: %v)}", short(h.Permit), h.Open, h.Tokens, h.BlurTokens, h.Cost, h.BlurCost)
 	}
 	return b.String()
 }
+
+// short is the end of an id, which is random.
+func short(id string) string { return id[max(0, len(id)-6):] }
 
 func (e *event) String() string {
 	switch e.part {

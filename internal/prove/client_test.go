@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
@@ -47,11 +48,9 @@ func (c *client) one(ctx context.Context) {
 	case n < 82:
 		c.find(ctx, team)
 	case n < 88:
-		c.edit(ctx, team, key)
-		c.probe(ctx, team, key)
+		c.edit(ctx, team, key, key)
 	case n < 94:
-		c.edit(ctx, team, 0)
-		c.probe(ctx, team, key)
+		c.edit(ctx, team, 0, key)
 	case n < 96 && c.rng.IntN(2) == 0:
 		c.revoke(ctx, team, key)
 		c.probe(ctx, team, key)
@@ -314,12 +313,36 @@ func (c *client) limits(team string, of int) (l limits) {
 	return l
 }
 
-func (c *client) edit(ctx context.Context, team string, i int) {
+// edit gives a team (0) or key other limits, and looks at what came of it for some key.
+func (c *client) edit(ctx context.Context, team string, i, key int) {
 	r := request{Verb: verbEditKey, Team: team, Key: i, Limits: c.limits(team, i)}
-	c.with(team, func(k *known) { r.IfRevision = max(1, k.revisions[i]) })
 	if i == 0 {
 		r.Verb = verbEditTeam
 	}
+	c.with(team, func(k *known) {
+		r.IfRevision = max(1, k.revisions[i])
+	})
+	if c.rng.IntN(2) > 0 {
+		c.change(ctx, r, i)
+		c.probe(ctx, team, key)
+		return
+	}
+	// Two administrators who want the same: the second finds it done, and in force when it is told so.
+	twin := *c
+	twin.n, twin.rng = c.n+50, rand.New(rand.NewPCG(c.rng.Uint64(), 0))
+	var both sync.WaitGroup
+	for _, c := range []*client{c, &twin} {
+		both.Go(func() {
+			c.change(ctx, r, i)
+			c.probe(ctx, team, key)
+		})
+	}
+	both.Wait()
+}
+
+// change makes the edit of a team (0) or key.
+func (c *client) change(ctx context.Context, r request, i int) {
+	team := r.Team
 	a := c.record(r, func() answer {
 		var l keys.Limits
 		var revision int64

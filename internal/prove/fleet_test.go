@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,9 @@ type member struct {
 	in   io.WriteCloser
 	seen *collector
 	turn chan error // it is ready, or done with a round; closed at its end
+	dead bool       // killed by its parent
+
+	answered atomic.Int64 // operations
 }
 
 // muster starts processes of a program: this one, or one with a mistake in it.
@@ -79,7 +83,7 @@ func (f *fleet) start(t *testing.T, program string, i, clients int) {
 	t.Helper()
 	text, err := json.Marshal(setup{f.db.DSN, f.db.Schema, i, clients, f.ahead})
 	require.NoError(t, err)
-	m := &member{cmd: exec.Command(program), seen: &collector{process: i, pending: map[int]*operation{}}, turn: make(chan error, 1)}
+	m := &member{cmd: exec.Command(program), seen: &collector{process: i, pending: map[int]*operation{}}, turn: make(chan error, 4)}
 	m.cmd.Env, m.cmd.Stderr = append(os.Environ(), workerEnv+"="+string(text)), os.Stderr
 	m.in, err = m.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -115,6 +119,8 @@ func (f *fleet) start(t *testing.T, program string, i, clients int) {
 				return
 			case l.Ready, l.Done:
 				m.turn <- nil
+			case l.Told != nil:
+				m.answered.Add(1)
 			}
 		}
 	}()
@@ -187,17 +193,17 @@ func (f *fleet) round(t *testing.T, o order, disturb func()) (list []*history) {
 	var left []*member
 	for _, m := range f.members {
 		err := m.await(t)
-		if err != nil && (!o.Rough || err != io.ErrUnexpectedEOF) {
+		if !m.dead || err != io.ErrUnexpectedEOF {
 			require.NoError(t, err)
 		}
 		for _, op := range m.seen.all() {
 			byTeam[op.Team].operations = append(byTeam[op.Team].operations, op)
 		}
-		if err == nil {
+		if !m.dead {
 			left = append(left, m)
 		}
 	}
-	f.members = left // without those that were killed
+	f.members = left
 	return list
 }
 

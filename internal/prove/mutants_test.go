@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,11 +26,13 @@ type replacement struct {
 }
 
 const (
-	loads    = "governance/governancepg/load.go"
-	stores   = "governance/governancepg/store.go"
-	pgSQL    = "governance/governancepg/queries.go"
-	keyStore = "keys/keyspg/store.go"
+	loads     = "governance/governancepg/load.go"
+	stores    = "governance/governancepg/store.go"
+	pgSQL     = "governance/governancepg/queries.go"
+	keyStore  = "keys/keyspg/store.go"
+	teamStore = "keys/keyspg/teams.go"
 
+	waits            = "\treturn confirm(ctx, s, next, err)\n"
 	readsDefinitions = "\tif len(l.plan.Keys) > 0 {\n\t\tl.definitions(b)\n\t}\n"
 )
 
@@ -48,8 +51,13 @@ var mutants = []mutant{
 	{"an edit does not wait at the barrier", []replacement{
 		{keyStore, "\treturn result, coreError(pgtx.Barrier(ctx, s.pool, s.schema, s.barrier))\n", "\treturn result, nil\n"},
 	}},
-	{"an edit that is in force already does not wait", []replacement{
-		{"keys/keyspg/teams.go", "\treturn confirm(ctx, s, next, err)\n", "\tif next.Revision == 0 {\n\t\treturn confirm(ctx, s, next, err)\n\t}\n\treturn next, err\n"},
+	{"the edit of a team does not wait", []replacement{
+		{teamStore, waits, "\treturn next, err\n"},
+	}},
+	{"an edit that repeats what is in force does not wait", []replacement{
+		{teamStore, "\tvar next keys.Team\n\terr := s.edit", "\tvar next keys.Team\n\tvar changed bool\n\terr := s.edit"},
+		{teamStore, "\t\tvar changed bool\n\t\tnext", "\t\tnext"},
+		{teamStore, waits, "\tif !changed {\n\t\treturn next, err\n\t}\n" + waits},
 	}},
 	{"limits are those of the cached principal", []replacement{
 		{"keys/principal.go", "\tcase p.Key.Revision != d.KeyRevision, p.Team.Revision != d.TeamRevision:\n", "\tcase false:\n"},
@@ -61,13 +69,10 @@ var mutants = []mutant{
 	{"rows are read without a lock", []replacement{
 		{pgSQL, "order by id for update`,\n\t\tlockFree", "order by id`,\n\t\tlockFree"},
 	}},
-	{"Usage reads each row in a snapshot of its own", []replacement{
-		{stores, "read.ReadOnly, read.Snapshot = true, true", "read.ReadOnly = true"},
-	}},
 }
 
 // most is how many rounds a mistake gets to show itself. What takes the longest takes a tenth of it.
-const most = 60
+const most = 100
 
 // Each mistake is planted in the gateway processes, one at a time, and shows in a history that no order explains. Nothing of it touches
 // the tree: the go command lays the changed file over the real one while it compiles their program.
@@ -86,8 +91,10 @@ func TestMutants(t *testing.T) {
 			for f.rounds < most {
 				for _, h := range f.round(t, f.order(2, 50), nil) {
 					operations += len(h.operations)
-					if decided, err := h.check(20 * time.Second); decided && err != nil {
-						t.Logf("noticed in round %d after %d operations: %v", f.rounds, operations, err)
+					result, err := h.check(20 * time.Second)
+					require.NoError(t, err)
+					if result == porcupine.Illegal {
+						t.Logf("noticed in round %d of at most %d, after %d operations", f.rounds, most, operations)
 						return
 					}
 				}
