@@ -21,7 +21,7 @@ func TestAdmissionIsLinearizable(t *testing.T) {
 	want := int(fromEnv("TALLYSTICK_PROVE_OPERATIONS", enough))
 	said, checked, nothing := map[string]int{}, 0, map[string]int{}
 	for checked < want {
-		for _, h := range f.round(t, f.order(3, 75), nil) {
+		for _, h := range f.round(t, f.order(4, 75), nil) {
 			h.allowed(t)
 			for _, o := range h.operations {
 				if said[o.Verb+" "+o.Said]++; o.Said == saidNothing {

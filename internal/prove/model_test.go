@@ -426,7 +426,7 @@ func modelOf(team limits, keys []limits, permits int) porcupine.Model {
 			return ok, after
 		},
 		Equal:             func(a, b any) bool { return a.(*state) == b.(*state) || *a.(*state) == *b.(*state) },
-		Hash:              func(s any) uint64 { return maphash.Comparable(seed, *s.(*state)) },
+		Hash:              func(s any) uint64 { return maphash.String(seed, s.(*state).permits) },
 		DescribeOperation: func(in, _ any) string { return in.(*event).String() },
 		DescribeState:     func(s any) string { return s.(*state).String() },
 	}

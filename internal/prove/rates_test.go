@@ -100,15 +100,17 @@ func TestRatesAcrossProcesses(t *testing.T) {
 				sum += one.amount(kind)
 				drains = max(drains, slices.Max(possible(edits, one, kind)))
 				passed := at[last.answer.Permit] - at[one.answer.Permit]
-				require.LessOrEqual(t, sum*minuteMicros, burst*minuteMicros+drains*passed,
-					"%d admitted in %d µs under at most %d with a burst of %d: %s .. %s", sum, passed, drains, burst, one, last)
+				if sum*minuteMicros > burst*minuteMicros+drains*passed {
+					t.Fatalf("%d admitted in %d µs under at most %d with a burst of %d: %s .. %s", sum, passed, drains, burst, one, last)
+				}
 			}
 		}
 	}
 	for _, op := range refused {
 		for _, c := range op.Counts {
-			require.Contains(t, possible(edits, op, c.Kind), c.Limit, op)
-			require.Greater(t, c.Reserved+c.Need, c.Limit, op)
+			if !slices.Contains(possible(edits, op, c.Kind), c.Limit) || c.Reserved+c.Need <= c.Limit {
+				t.Fatalf("refused without a reason: %s", op)
+			}
 		}
 	}
 }
