@@ -153,3 +153,55 @@ func TestMidnightUnderLoad(t *testing.T) {
 	require.Equal(t, midnight.AddDate(0, 0, 1), *u.ResetsAt)
 	f.balanced()
 }
+
+// changes are the next days in a zone that are shorter and longer than others.
+func changes(zone *time.Location, after time.Time) (out []time.Time) {
+	y, m, d := after.In(zone).Date()
+	for day := time.Date(y, m, d+2, 0, 0, 0, 0, zone); len(out) < 2; day = day.AddDate(0, 0, 1) {
+		if day.AddDate(0, 0, 1).Sub(day) != 24*time.Hour {
+			out = append(out, day)
+		}
+	}
+	return out
+}
+
+// TestLongAndShortDaysUnderLoad: the ends of the days on which a zone changes its clocks,
+// under load at two gateways.
+func TestLongAndShortDaysUnderLoad(t *testing.T) {
+	zone, err := time.LoadLocation("Europe/Amsterdam")
+	require.NoError(t, err)
+	db := pgtest.New(t)
+	f := newFleet(t, db.DSN, db.Schema)
+	f.movable()
+	f.start(2)
+	const limit = 3000 // microUSD
+	f.gateways[0].apply(policyOf("days", "team: team-app", "name: local, failurePolicy: FailClosed, budget: {limitMilliUSD: 3, hardCap: true, period: day, timezone: Europe/Amsterdam}"))
+	token := f.gateways[1].key("app", keys.Limits{})
+	lengths := map[time.Duration]bool{}
+	for _, day := range changes(zone, f.databaseNow()) {
+		next := day.AddDate(0, 0, 1)
+		lengths[next.Sub(day)] = true
+		f.turn(next.Add(-30 * time.Minute))
+		l := f.load(2, token, says("days"))
+		l.more(http.StatusPaymentRequired, 10)
+		for _, g := range f.gateways {
+			u := constraint(t, g.usage(token), "local")
+			require.Equal(t, next.UTC(), u.ResetsAt.UTC())
+			require.LessOrEqual(t, u.Consumed+u.Reserved+u.Uncertain, int64(limit))
+		}
+		f.turn(next.Add(-200 * time.Millisecond))
+		in := func(start time.Time) governance.Cell { return f.windows("team-app", "local")[start.UTC()] }
+		require.Eventually(t, func() bool { return in(next).Account.Consumed > limit*3/4 }, patience, 50*time.Millisecond)
+		l.more(http.StatusPaymentRequired, 10)
+		l.stop()
+		f.settled()
+		for _, start := range []time.Time{day, next} {
+			c := in(start)
+			require.Equal(t, start.AddDate(0, 0, 1).UTC(), time.UnixMicro(c.End).UTC())
+			require.LessOrEqual(t, c.Account.Consumed, int64(limit))
+			require.Greater(t, 2*c.Account.Consumed, int64(limit))
+		}
+	}
+	require.Equal(t, map[time.Duration]bool{23 * time.Hour: true, 25 * time.Hour: true}, lengths)
+	f.balanced()
+}

@@ -228,7 +228,7 @@ func TestPostgresDiesUnderLoad(t *testing.T) {
 		f.balanced()
 	}
 	require.Zero(t, f.reached(says("revoked")))
-	f.spend(scarce, says("scarce"))
+	f.spend(says("scarce"), scarce)
 	f.settled()
 	u := constraint(t, f.gateways[0].usage(scarce), "cost_per_day")
 	require.LessOrEqual(t, u.Consumed+u.Uncertain+u.Reserved, u.Limit)

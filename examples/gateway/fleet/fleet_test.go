@@ -83,16 +83,17 @@ type fleet struct {
 	arrived *arrivals
 }
 
-// arrivals are the prompts that reached the provider.
+// arrivals are the prompts that reached the provider, and the models that were asked.
 type arrivals struct {
-	mu    sync.Mutex
-	count map[string]int
+	mu     sync.Mutex
+	count  map[string]int
+	models map[string]int // by model and prompt
 }
 
 // newFleet makes a place for gateways; start starts them.
 func newFleet(t *testing.T, dsn, schema string) *fleet {
 	t.Helper()
-	f := &fleet{T: t, dsn: dsn, schema: schema, folder: t.TempDir(), clock: "none", arrived: &arrivals{count: map[string]int{}}}
+	f := &fleet{T: t, dsn: dsn, schema: schema, folder: t.TempDir(), clock: "none", arrived: &arrivals{count: map[string]int{}, models: map[string]int{}}}
 	f.provider = provider.New(&provider.Options{Credential: providerKey, Observe: f.observe})
 	s := httptest.NewUnstartedServer(f.provider)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
@@ -124,7 +125,9 @@ func (f *fleet) observe(r provider.Received) {
 	}
 	f.arrived.mu.Lock()
 	defer f.arrived.mu.Unlock()
-	f.arrived.count[body.Messages[0].Content]++
+	prompt := body.Messages[0].Content
+	f.arrived.count[prompt]++
+	f.arrived.models[r.Model+" "+prompt]++
 }
 
 // reached is how many calls with a prompt came to the provider.
@@ -132,6 +135,13 @@ func (f *fleet) reached(prompt string) int {
 	f.arrived.mu.Lock()
 	defer f.arrived.mu.Unlock()
 	return f.arrived.count[prompt]
+}
+
+// asked is how many of them asked for a model.
+func (f *fleet) asked(model, prompt string) int {
+	f.arrived.mu.Lock()
+	defer f.arrived.mu.Unlock()
+	return f.arrived.models[model+" "+prompt]
 }
 
 // gateway is `gateway serve` in a process of its own.
@@ -269,15 +279,23 @@ type answer struct {
 	status int    // zero: no answer
 	code   string // of a refusal
 	tokens int64
+	model  string // that was used in the place of the one asked for
 	retry  string // Retry-After
 	err    error
 }
 
 // call makes one call through one gateway.
 func (g *gateway) call(ctx context.Context, token, prompt string) answer {
+	return g.ask(ctx, token, "demo-small", prompt)
+}
+
+// ask is call, for a model.
+func (g *gateway) ask(ctx context.Context, token, model, prompt string) answer {
 	client := g.client(token)
 	var resp *http.Response
-	got, err := client.Chat.Completions.New(ctx, chat(prompt), option.WithResponseInto(&resp))
+	params := chat(prompt)
+	params.Model = model
+	got, err := client.Chat.Completions.New(ctx, params, option.WithResponseInto(&resp))
 	a := answer{err: err}
 	var failed *openai.Error
 	switch {
@@ -287,7 +305,7 @@ func (g *gateway) call(ctx context.Context, token, prompt string) answer {
 		a.status, a.code = failed.StatusCode, failed.Code
 	}
 	if resp != nil {
-		a.retry = resp.Header.Get("Retry-After")
+		a.retry, a.model = resp.Header.Get("Retry-After"), resp.Header.Get("X-Gateway-Model")
 	}
 	return a
 }

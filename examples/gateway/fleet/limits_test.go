@@ -24,15 +24,17 @@ type spent struct {
 	elapsed time.Duration
 }
 
-// spend calls through every gateway at once, until each caller has heard that nothing
-// is left. Room that is merely reserved for others is waited for.
-func (f *fleet) spend(token, prompt string) *spent {
+// spend calls through every gateway at once, with one token after the other, until each
+// caller has heard that nothing is left. Room that is merely reserved for others is
+// waited for.
+func (f *fleet) spend(prompt string, tokens ...string) *spent {
 	f.Helper()
 	s := &spent{last: map[string]int{}}
 	began := time.Now()
 	var wait sync.WaitGroup
 	for _, g := range f.gateways {
-		for range callers {
+		for i := range callers {
+			token := tokens[i%len(tokens)]
 			wait.Go(func() {
 				for {
 					a := g.call(f.Context(), token, prompt)
@@ -86,7 +88,6 @@ func (f *fleet) at(t *testing.T) *fleet {
 
 // limits tries each kind.
 func (f *fleet) limits(suffix string) {
-	money := func(s *spent, prompt string) int64 { return s.calls * costOf(prompt) }
 	for _, c := range []struct {
 		rule   string
 		limit  int64
@@ -95,9 +96,9 @@ func (f *fleet) limits(suffix string) {
 		perMin bool
 		counts func(s *spent, prompt string) int64
 	}{
-		{"requests_per_minute", 24, keys.Limits{RequestsPerMinute: keys.Limit(24)}, "429 rate", true, func(s *spent, _ string) int64 { return s.calls }},
-		{"tokens_per_minute", 1500, keys.Limits{TokensPerMinute: keys.Limit(1500)}, "429 rate", true, func(s *spent, _ string) int64 { return s.tokens }},
-		{"tokens_per_day", 1500, keys.Limits{TokensPerDay: keys.Limit(1500)}, "429 quota", false, func(s *spent, _ string) int64 { return s.tokens }},
+		{"requests_per_minute", 24, keys.Limits{RequestsPerMinute: keys.Limit(24)}, "429 rate", true, calls},
+		{"tokens_per_minute", 1500, keys.Limits{TokensPerMinute: keys.Limit(1500)}, "429 rate", true, tokens},
+		{"tokens_per_day", 1500, keys.Limits{TokensPerDay: keys.Limit(1500)}, "429 quota", false, tokens},
 		{"cost_per_day", 2500, keys.Limits{CostPerDay: keys.Cost(2500), CostPerMonth: keys.Cost(1_000_000)}, "402 money", false, money},
 		{"cost_per_month", 2500, keys.Limits{CostPerDay: keys.Cost(1_000_000), CostPerMonth: keys.Cost(2500)}, "402 money", false, money},
 	} {
@@ -105,7 +106,7 @@ func (f *fleet) limits(suffix string) {
 			f := f.at(t)
 			token := f.gateways[0].key(c.rule+"-"+suffix, c.limits)
 			prompt := says(c.rule + suffix)
-			s := f.spend(token, prompt)
+			s := f.spend(prompt, token)
 			f.settled()
 			require.Equal(t, map[string]int{c.end: len(f.gateways) * callers}, s.last)
 			require.EqualValues(t, s.calls, f.reached(prompt), "what was refused never left")
@@ -126,13 +127,13 @@ func (f *fleet) limits(suffix string) {
 			require.Greater(t, 2*c.counts(s, prompt), c.limit, "the limit was worth something")
 		})
 	}
-	f.Run("concurrency", func(t *testing.T) { f.at(t).slots(suffix) })
+	f.Run("concurrency", func(t *testing.T) { f.at(t).slots(suffix, keys.Limits{Concurrency: keys.Limit(3)}, "concurrency") })
 }
 
 // slots holds calls at the provider: exactly as many as the limit get there.
-func (f *fleet) slots(suffix string) {
+func (f *fleet) slots(suffix string, limits keys.Limits, rule string) {
 	const limit = 3
-	token := f.gateways[0].key("slots-"+suffix, keys.Limits{Concurrency: keys.Limit(limit)})
+	token := f.gateways[0].key("slots-"+suffix, limits)
 	prompt := "{{provider: hold=slots-" + suffix + "}}"
 	answers := make(chan answer, len(f.gateways)*callers)
 	ctx := context.WithoutCancel(f.Context())
@@ -147,7 +148,7 @@ func (f *fleet) slots(suffix string) {
 	}
 	require.Eventually(f, func() bool { return f.reached(prompt) == limit }, patience, tick)
 	for _, g := range f.gateways {
-		u := constraint(f, g.usage(token), "concurrency")
+		u := constraint(f, g.usage(token), rule)
 		require.EqualValues(f, limit, u.Reserved)
 		require.Zero(f, u.Remaining)
 	}

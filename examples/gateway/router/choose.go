@@ -10,7 +10,6 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
-	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/usage"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -32,16 +31,26 @@ func (r *Router) choose(req *http.Request, kind httpgov.Route, asked string) (s 
 		return s, why
 	}
 	p, ok := httpgov.PrincipalFrom(req.Context())
-	if kind.Kind != httpgov.RouteGoverned || !ok { // who is nobody, the Transport refuses
-		if why = r.permitted(req, s.to); why == nil {
-			s.req, s.targets, why = s.to.open(req)
+	if !ok {
+		unknown := wire.Of(httpgov.ErrNoPrincipal)
+		return s, &unknown
+	}
+	free := kind.Kind != httpgov.RouteGoverned
+	if free { // nothing else asks who is calling anew
+		fresh, err := httpgov.FreshPrincipal(req.Context())
+		if err != nil {
+			down := wire.Of(err)
+			return s, &down
 		}
-		return s, why
+		p = fresh
 	}
 	by, err := r.options.Governor.Route(req.Context(), p, asked)
 	if errors.As(err, &s.refused) {
 		s.targets = s.to.targets[:1]
-		return s, nil
+		if free {
+			why = gated
+		}
+		return s, why
 	}
 	if err != nil {
 		down := wire.Of(err)
@@ -52,6 +61,11 @@ func (r *Router) choose(req *http.Request, kind httpgov.Route, asked string) (s 
 	for _, model := range slices.Compact([]string{by.Model, by.Required}) {
 		if s.to, why = r.find(kind, model); why != nil || model != by.Required && !p.AllowsModel(model) {
 			continue
+		}
+		if free {
+			if why = r.permitted(req, p, model); why != nil {
+				continue
+			}
 		}
 		if s.req, s.targets, why = s.to.open(req); why == nil {
 			return s, nil
@@ -69,33 +83,27 @@ func (r *Router) find(kind httpgov.Route, model string) (*route, *wire.Error) {
 	return to, nil
 }
 
-// permitted asks who is calling anew, and whether that one may use a model: what is not
+// permitted asks whether somebody may use a model by what is in force now: what is not
 // admitted is compared with nothing else.
-func (r *Router) permitted(req *http.Request, to *route) *wire.Error {
-	p, err := httpgov.FreshPrincipal(req.Context())
+func (r *Router) permitted(req *http.Request, p *keys.Principal, model string) *wire.Error {
+	e, err := r.options.Governor.Explain(req.Context(), governance.Request{Principal: p, Model: model})
 	if err != nil {
-		refused := wire.Of(err)
-		return &refused
-	}
-	if !p.AllowsModel(to.name) {
-		return &wire.Error{Status: http.StatusForbidden, Code: "model", Message: "this key may not use this model"}
-	}
-	_, rules, err := r.options.Governor.Policies(req.Context())
-	switch {
-	case err != nil:
 		down := wire.Of(err)
 		return &down
-	case rules == nil:
+	}
+	if e.Refusal == nil {
 		return nil
 	}
-	if _, gated := rules.Gated(p.TeamID, p.User); gated {
-		return &wire.Error{Status: http.StatusForbidden, Code: "gated", Message: "a rule for this key cannot be enforced by this gateway"}
-	}
-	if !policy.AccessOf(rules.Match(p.TeamID, p.User)).Allows(to.name) {
+	switch e.Refusal.Reason {
+	case governance.ReasonModel:
 		return &wire.Error{Status: http.StatusForbidden, Code: "model", Message: "this key may not use this model"}
+	case governance.ReasonGated:
+		return gated
 	}
-	return nil
+	return nil // limits are for what is billed
 }
+
+var gated = &wire.Error{Status: http.StatusForbidden, Code: "gated", Message: "a rule for this key cannot be enforced by this gateway"}
 
 // protocols says under which protocol of upstreams a route of ours is served.
 var protocols = map[usage.Protocol]string{

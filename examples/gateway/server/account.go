@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/usage"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -119,6 +120,15 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request, keep func(config
 		wire.Of(err).Write(w, protocol)
 		return nil, protocol, false
 	}
+	_, rules, err := s.Governor.Policies(r.Context())
+	if err != nil {
+		wire.Of(err).Write(w, protocol)
+		return nil, protocol, false
+	}
+	var access policy.Access
+	if rules != nil {
+		access = policy.AccessOf(rules.Match(principal.TeamID, principal.User))
+	}
 	speaks := map[string]usage.Protocol{config.OpenAI: usage.OpenAIChat, config.Anthropic: usage.AnthropicMessages}
 	protocols := map[string]string{}
 	for i := range s.Config.Upstreams {
@@ -126,7 +136,7 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request, keep func(config
 	}
 	var list []config.Route
 	for _, route := range s.Config.Routes {
-		if speaks[protocols[route.Attempts[0].Upstream]] == protocol && principal.AllowsModel(route.Model) && keep(route) {
+		if speaks[protocols[route.Attempts[0].Upstream]] == protocol && principal.AllowsModel(route.Model) && access.Allows(route.Model) && keep(route) {
 			list = append(list, route)
 		}
 	}

@@ -75,6 +75,9 @@ type world struct {
 	client  *http.Client
 	arrived *arrivals
 
+	policies string // the file that has them
+	token    string // of the key that was made last
+
 	mu       sync.Mutex
 	attempts []httpgov.Attempt
 }
@@ -172,7 +175,8 @@ func (w *world) key(id string, limits keys.Limits, change ...func(*keys.CreateKe
 	}
 	created, err := w.server.Storage.Keys.CreateKey(ctx, create)
 	require.NoError(w.t, err)
-	return created.Token.Reveal()
+	w.token = created.Token.Reveal()
+	return w.token
 }
 
 // budget is a limit of money.
