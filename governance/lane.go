@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type lane struct {
 	ring   ring              // subjects that wait, in the order of their turns
 	length int
 	last   int // how many tasks the last shared transaction carried
+
+	waiting atomic.Int64 // length, for the leader who watches it grow
 }
 
 // waiter is a task whose caller waits.
@@ -145,16 +148,19 @@ func (l *lane) lead(ctx context.Context, self *waiter) {
 // loop settles into two half-size cohorts.
 func (l *lane) gather() {
 	l.mu.Lock()
-	want := min(l.length+l.last, l.g.options.BatchLimit)
-	last, before := time.Now(), l.length
-	for l.length < want && time.Since(last) < lull {
-		l.mu.Unlock()
+	want := int64(min(l.length+l.last, l.g.options.BatchLimit))
+	before := int64(l.length)
+	l.mu.Unlock()
+	for last := time.Now(); before < want; {
 		runtime.Gosched()
-		l.mu.Lock()
-		if l.length > before {
-			last, before = time.Now(), l.length
+		// Without the lock: those who are coming need it.
+		if now := l.waiting.Load(); now != before {
+			last, before = time.Now(), now
+		} else if time.Since(last) >= lull {
+			break
 		}
 	}
+	l.mu.Lock()
 }
 
 // lull is after how long without a new caller nobody is waited for any more.
@@ -188,6 +194,7 @@ func (l *lane) enqueue(w *waiter) bool {
 	}
 	q.push(w)
 	l.length++
+	l.waiting.Store(int64(l.length))
 	return true
 }
 
@@ -196,6 +203,7 @@ func (l *lane) remove(w *waiter) {
 	q := w.queue
 	q.remove(w)
 	l.length--
+	l.waiting.Store(int64(l.length))
 	if q.length == 0 {
 		l.ring.remove(q)
 		delete(l.queues, q.subject)

@@ -23,7 +23,7 @@ func TestPlans(t *testing.T) {
 	check := func(when string) {
 		for name, sql := range map[string]string{
 			"lock": q.lock, "current": q.current, "accounts": q.accounts, "entries": q.entries, "windows": q.windows,
-			"admit": q.admit[3], "update": q.update, "remove": q.remove, "permits": q.permits[3], "permitUpdate": q.permitUpdate[3],
+			"admit": q.admit[3], "advance": q.advance[3], "update": q.update, "remove": q.remove, "permits": q.permits[3], "permitUpdate": q.permitUpdate[3],
 			"batchTerms": q.batchTerms[3],
 		} {
 			t.Run(when+"/"+name, func(t *testing.T) {

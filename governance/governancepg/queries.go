@@ -24,7 +24,7 @@ type queries struct {
 	note, notes                                 string
 	listAccounts, listFrozen, pointers          string
 	permits, batchInsert, batchTerms, tombstone [slots]string
-	admit, permitWhole                          [slots]string
+	admit, advance, permitWhole                 [slots]string
 	permitUpdate, permitList                    [slots]string
 }
 
@@ -56,10 +56,8 @@ where p.window_start_us <> w.start_us`,
 		entries: `select number, batch from {{schema}}.governance_entries where constraint_id = $1::uuid and window_start_us = $2::bigint and number > $3::bigint order by number limit $4::bigint`,
 		// Locks what the pointer rows already protect.
 		windows: `update {{schema}}.governance_constraints p set window_start_us = u.s, window_end_us = u.e, label = coalesce(u.label::jsonb, p.label) from (select unnest($1::uuid[]) id, unnest($2::bigint[]) s, unnest($3::bigint[]) e, unnest($4::text[]) label) u where p.id = u.id`,
-		update: `with u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state, window_end_us = u.end_us, kind = u.kind
-from (select unnest($1::uuid[]) id, unnest($2::bigint[]) start_us, unnest($3::bigint[]) epoch, unnest($4::bigint[]) consumed, unnest($5::bigint[]) uncertain, unnest($6::bigint[]) reserved, unnest($7::bigint[]) granted, unnest($8::bigint[]) observed, unnest($9::boolean[]) frozen, unnest($10::bigint[]) entries, unnest($11::bytea[]) state, unnest($12::bigint[]) end_us, unnest($13::smallint[]) kind) u
-where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)
-select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 else 0 end)`,
+		update: `with ` + updateCells(1) + `
+select ` + allUpdated(1),
 		remove: `delete from {{schema}}.governance_cells c using (select unnest($1::uuid[]) id, unnest($2::bigint[]) start_us, unnest($3::bigint[]) epoch) u where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch`,
 		insert: `insert into {{schema}}.governance_cells (constraint_id, window_start_us, epoch, updates, window_end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state)
 select id, start_us, epoch, 0, end_us, kind, consumed, uncertain, reserved, granted, observed, frozen, entries, state
@@ -83,13 +81,10 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 		permits, batches := fmt.Sprintf("{{schema}}.governance_permits_%02d", i), fmt.Sprintf("{{schema}}.governance_batches_%02d", i)
 		q.permits[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id = any($1::uuid[])`)
 		q.permitList[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id > $1::uuid and (cardinality($2::smallint[]) = 0 and $3::smallint = 0 or p.state = any($2::smallint[]) or p.flags & $3::smallint <> 0) order by p.id limit $4::bigint`)
-		// A batch as it almost always is: one partition, permits that just began.
-		q.admit[i] = s.Splice(`with b as (insert into ` + batches + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(i) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)),
-e as (insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch)
-select id, start_us, number, $1::uuid from (select unnest($5::uuid[]) id, unnest($6::bigint[]) start_us, unnest($7::bigint[]) number) u)
-insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
-select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, $2::bigint, $8::smallint, flags, 1, tokens, cost, segments
-from (select unnest($9::uuid[]) id, unnest($10::smallint[]) terms, unnest($11::uuid[]) owner, unnest($12::uuid[]) fingerprint, unnest($13::smallint[]) flags, unnest($14::bigint[]) tokens, unnest($15::bigint[]) cost, unnest($16::bytea[]) segments) u`)
+		// A batch as it almost always is: one partition, permits that just began; and with
+		// it the cells that it reserved in, where none of them changes its identity.
+		q.admit[i] = s.Splice(`with ` + insertBatch(batches, i) + insertPermits(permits, i, ``))
+		q.advance[i] = s.Splice(`with ` + updateCells(17) + `, ` + insertBatch(batches, i) + insertPermits(permits, i, ` where (select `+allUpdated(17)+`) = 1`))
 		// For permits that are not as a Governor begins them, or lie in several partitions.
 		q.permitWhole[i] = s.Splice(`insert into ` + permits + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments, ended_us, outcome, resolution)
 select ` + fmt.Sprint(i) + `, id, $1::uuid, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost, segments, ended_us, outcome, resolution
@@ -107,6 +102,44 @@ select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 
 		q.tombstone[i] = s.Splice(`insert into ` + batches + ` as b (slot, id, at_us, void) values (` + fmt.Sprint(i) + `, $1::uuid, 0, true) on conflict (slot, id) do update set void = b.void returning b.void`)
 	}
 	return q
+}
+
+// updateCells is a CTE whose parameters begin at $n. It locks what the pointer rows already protect.
+func updateCells(n int) string {
+	return `u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state
+from (` + columns(n, "id uuid", "start_us bigint", "epoch bigint", "consumed bigint", "uncertain bigint", "reserved bigint", "granted bigint", "observed bigint", "frozen boolean", "entries bigint", "state bytea") + `) u
+where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)`
+}
+
+// allUpdated is 1, or fails with a division by zero, which rolls everything back, if a
+// cell of updateCells was not there in its epoch.
+func allUpdated(n int) string {
+	return fmt.Sprintf(`1 / (case when (select count(*) from u) = cardinality($%d::uuid[]) then 1 else 0 end)`, n)
+}
+
+// insertBatch is two CTEs with the parameters $1 to $7: a batch, and in which accounts it reserved.
+func insertBatch(table string, slot int) string {
+	return `b as (insert into ` + table + ` (slot, id, at_us, terms, permits) values (` + fmt.Sprint(slot) + `, $1::uuid, $2::bigint, $3::bytea[], $4::bytea)),
+e as (insert into {{schema}}.governance_entries (constraint_id, window_start_us, number, batch)
+select id, start_us, number, $1::uuid from (` + columns(5, "id uuid", "start_us bigint", "number bigint") + `) u)
+`
+}
+
+// insertPermits has the parameters $8 to $16.
+func insertPermits(table string, slot int, where string) string {
+	return `insert into ` + table + ` (slot, id, batch, terms, owner, fingerprint, at_us, state, flags, version, tokens, cost_microusd, segments)
+select ` + fmt.Sprint(slot) + `, id, $1::uuid, terms, owner, fingerprint, $2::bigint, $8::smallint, flags, 1, tokens, cost, segments
+from (` + columns(9, "id uuid", "terms smallint", "owner uuid", "fingerprint uuid", "flags smallint", "tokens bigint", "cost bigint", "segments bytea") + `) p` + where
+}
+
+// columns selects arrays side by side, from $n on: without a table in between for each.
+func columns(n int, named ...string) string {
+	out := make([]string, len(named))
+	for i, column := range named {
+		name, kind, _ := strings.Cut(column, " ")
+		out[i] = fmt.Sprintf("unnest($%d::%s[]) %s", n+i, kind, name)
+	}
+	return "select " + strings.Join(out, ", ")
 }
 
 func (q *queries) shared() []*string {

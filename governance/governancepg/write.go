@@ -15,11 +15,15 @@ func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
 	if err := s.writeWindows(b, ch.Windows); err != nil {
 		return err
 	}
-	if err := s.writeCells(b, l, ch.Cells); err != nil {
+	cells, err := l.divide(ch.Cells)
+	if err != nil {
 		return err
 	}
-	if ch.Batch != nil {
-		s.writeBatch(b, ch.Batch)
+	if ch.Batch == nil || !s.advance(b, cells, ch.Batch) {
+		s.writeCells(b, cells)
+		if ch.Batch != nil {
+			s.writeBatch(b, ch.Batch)
+		}
 	}
 	s.writePermits(b, ch.Permits)
 	for i := range ch.Notes {
@@ -79,41 +83,53 @@ func (a *cellArrays) add(c *governance.Cell, epoch int64, state []byte) {
 	a.kinds = append(a.kinds, int16(c.Kind))
 }
 
-// arguments are in the order of both the update and the insert.
-func (a *cellArrays) arguments() []any {
-	return []any{a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states, a.ended, a.kinds}
+// changing are the columns of an update, in its order.
+func (a *cellArrays) changing() []any {
+	return []any{a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states}
 }
 
-func (s *Store) writeCells(b *pgx.Batch, l *load, list []governance.Cell) error {
-	var update, insert cellArrays
-	var removed cellKeys
+// all are the columns of an insert, in its order.
+func (a *cellArrays) all() []any { return append(a.changing(), a.ended, a.kinds) }
+
+// cellWrites are the cells of one step by what has to be done with their rows.
+type cellWrites struct {
+	update, insert cellArrays
+	removed        cellKeys
+}
+
+// divide says which rows are updated, and which change their identity or are new.
+func (l *load) divide(list []governance.Cell) (*cellWrites, error) {
+	w := &cellWrites{}
 	for i := range list {
 		c := &list[i]
 		state, err := c.AppendState(make([]byte, 0, 64))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		v, there := l.rows[c.Key]
 		switch {
 		case !there:
-			insert.add(c, 1, state)
+			w.insert.add(c, 1, state)
 		case v.updates >= updatesPerEpoch:
-			removed.add(c.Key, v.epoch)
-			insert.add(c, v.epoch+1, state)
+			w.removed.add(c.Key, v.epoch)
+			w.insert.add(c, v.epoch+1, state)
 		default:
-			update.add(c, v.epoch, state)
+			w.update.add(c, v.epoch, state)
 		}
 	}
-	if len(removed.ids) > 0 {
-		b.Queue(s.q.remove, removed.ids, removed.starts, removed.epochs)
+	return w, nil
+}
+
+func (s *Store) writeCells(b *pgx.Batch, w *cellWrites) {
+	if k := &w.removed; len(k.ids) > 0 {
+		b.Queue(s.q.remove, k.ids, k.starts, k.epochs)
 	}
-	if a := &update; len(a.ids) > 0 {
-		b.Queue(s.q.update, a.arguments()...)
+	if a := &w.update; len(a.ids) > 0 {
+		b.Queue(s.q.update, a.changing()...)
 	}
-	if a := &insert; len(a.ids) > 0 {
-		b.Queue(s.q.insert, a.arguments()...)
+	if a := &w.insert; len(a.ids) > 0 {
+		b.Queue(s.q.insert, a.all()...)
 	}
-	return nil
 }
 
 type cellKeys struct {
@@ -127,33 +143,66 @@ func (k *cellKeys) add(key governance.AccountKey, epoch int64) {
 	k.epochs = append(k.epochs, epoch)
 }
 
-func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
+// advance queues a batch together with its cells in one statement, if all of it is as it
+// almost always is.
+func (s *Store) advance(b *pgx.Batch, w *cellWrites, batch *governance.Batch) bool {
+	if len(w.insert.ids) > 0 || !plain(batch) {
+		return false
+	}
+	b.Queue(s.q.advance[slotOf(batch.ID)], append(begun(batch), w.update.changing()...)...)
+	return true
+}
+
+// plain reports that a batch lies in one partition and its permits just began.
+func plain(batch *governance.Batch) bool {
+	slot := slotOf(batch.ID)
+	for i := range batch.Permits {
+		rec := &batch.Permits[i]
+		if slotOf(rec.ID) != slot || rec.State != governance.StateOpen || rec.Version != 1 || rec.At != batch.At || rec.EndedAt != 0 ||
+			rec.Outcome != (governance.Outcome{}) || rec.Resolution != (governance.Outcome{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// begun are the parameters of a plain batch.
+func begun(batch *governance.Batch) []any {
+	var a permitArrays
+	a.grow(len(batch.Permits))
+	for i := range batch.Permits {
+		a.begin(&batch.Permits[i])
+	}
+	k := keysOf(batch.Entries)
+	return append(make([]any, 0, 27), pgUUID(batch.ID), batch.At, batch.Terms, idsOf(batch), k.ids, k.starts, k.epochs,
+		int16(governance.StateOpen), a.ids, a.terms, a.owners, a.fingerprints, a.flags, a.tokens, a.costs, a.segments)
+}
+
+func idsOf(batch *governance.Batch) []byte {
 	ids := make([]byte, 0, 16*len(batch.Permits))
 	for i := range batch.Permits {
 		ids = append(ids, batch.Permits[i].ID[:]...)
 	}
-	var k cellKeys
-	for _, e := range batch.Entries {
+	return ids
+}
+
+func keysOf(entries []governance.Entry) (k cellKeys) {
+	for _, e := range entries {
 		k.add(e.Account, e.Number)
 	}
+	return k
+}
+
+// writeBatch queues a batch. A tombstone of its id makes the insert fail, and with it the
+// whole transaction.
+func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 	slot := slotOf(batch.ID)
-	plain := true
-	for i := range batch.Permits {
-		plain = plain && slotOf(batch.Permits[i].ID) == slot && justBegun(&batch.Permits[i], batch.At)
-	}
-	// A tombstone of this id makes the insert fail, and with it the whole transaction.
-	if plain {
-		var a permitArrays
-		a.grow(len(batch.Permits))
-		for i := range batch.Permits {
-			a.begin(&batch.Permits[i])
-		}
-		b.Queue(s.q.admit[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids, k.ids, k.starts, k.epochs,
-			int16(governance.StateOpen), a.ids, a.terms, a.owners, a.fingerprints, a.flags, a.tokens, a.costs, a.segments)
+	if plain(batch) {
+		b.Queue(s.q.admit[slot], begun(batch)...)
 		return
 	}
-	b.Queue(s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, ids)
-	if len(batch.Entries) > 0 {
+	b.Queue(s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, idsOf(batch))
+	if k := keysOf(batch.Entries); len(k.ids) > 0 {
 		b.Queue(s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
 	}
 	for slot, a := range divide(batch.Permits) {
@@ -179,12 +228,6 @@ func (a *permitArrays) grow(n int) {
 	a.ids, a.owners, a.fingerprints = uuids[:0:n], uuids[n:n:2*n], uuids[2*n:2*n:3*n]
 	a.tokens, a.costs = numbers[:0:n], numbers[n:n:2*n]
 	a.terms, a.flags, a.segments = small[:0:n], small[n:n:2*n], make([][]byte, 0, n)
-}
-
-// justBegun reports that the permit is as a Governor begins it.
-func justBegun(rec *governance.Record, at int64) bool {
-	return rec.State == governance.StateOpen && rec.Version == 1 && rec.At == at && rec.EndedAt == 0 &&
-		rec.Outcome == (governance.Outcome{}) && rec.Resolution == (governance.Outcome{})
 }
 
 // begin adds what differs between permits that just began.
