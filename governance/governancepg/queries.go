@@ -106,8 +106,8 @@ select 1 / (case when (select count(*) from u) = cardinality($1::uuid[]) then 1 
 
 // updateCells is a CTE whose parameters begin at $n. It locks what the pointer rows already protect.
 func updateCells(n int) string {
-	return `u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state
-from (` + columns(n, "id uuid", "start_us bigint", "epoch bigint", "consumed bigint", "uncertain bigint", "reserved bigint", "granted bigint", "observed bigint", "frozen boolean", "entries bigint", "state bytea") + `) u
+	return `u as (update {{schema}}.governance_cells c set updates = c.updates + 1, consumed = u.consumed, uncertain = u.uncertain, reserved = u.reserved, granted = u.granted, observed = u.observed, frozen = u.frozen, entries = u.entries, state = u.state, window_end_us = u.end_us, kind = u.kind
+from (` + columns(n, "id uuid", "start_us bigint", "epoch bigint", "consumed bigint", "uncertain bigint", "reserved bigint", "granted bigint", "observed bigint", "frozen boolean", "entries bigint", "state bytea", "end_us bigint", "kind smallint") + `) u
 where c.constraint_id = u.id and c.window_start_us = u.start_us and c.epoch = u.epoch returning 1)`
 }
 

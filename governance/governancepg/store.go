@@ -112,7 +112,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 		Keys: store, Policies: policies, pool: pool, schema: schema,
 		Store: &Store{
 			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
-			stepping: step, reading: read,
+			stepping: step, reading: read, described: pool != nil && described(pool.Config().ConnConfig.DefaultQueryExecMode),
 		},
 	}, nil
 }
@@ -129,6 +129,7 @@ type Store struct {
 	q                 *queries
 	stepping, reading pgtx.Options
 	clock             func(database time.Time) time.Time
+	described         bool // the server describes parameters
 	known             known
 }
 

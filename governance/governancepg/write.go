@@ -83,13 +83,10 @@ func (a *cellArrays) add(c *governance.Cell, epoch int64, state []byte) {
 	a.kinds = append(a.kinds, int16(c.Kind))
 }
 
-// changing are the columns of an update, in its order.
-func (a *cellArrays) changing() []any {
-	return []any{a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states}
+// all are the columns in the order of both the update and the insert.
+func (a *cellArrays) all() []any {
+	return []any{a.ids, a.starts, a.epochs, a.consumed, a.uncertain, a.reserved, a.granted, a.observed, a.frozen, a.entries, a.states, a.ended, a.kinds}
 }
-
-// all are the columns of an insert, in its order.
-func (a *cellArrays) all() []any { return append(a.changing(), a.ended, a.kinds) }
 
 // cellWrites are the cells of one step by what has to be done with their rows.
 type cellWrites struct {
@@ -122,13 +119,13 @@ func (l *load) divide(list []governance.Cell) (*cellWrites, error) {
 
 func (s *Store) writeCells(b *pgx.Batch, w *cellWrites) {
 	if k := &w.removed; len(k.ids) > 0 {
-		b.Queue(s.q.remove, k.ids, k.starts, k.epochs)
+		s.queue(b, s.q.remove, k.ids, k.starts, k.epochs)
 	}
 	if a := &w.update; len(a.ids) > 0 {
-		b.Queue(s.q.update, a.changing()...)
+		s.queue(b, s.q.update, a.all()...)
 	}
 	if a := &w.insert; len(a.ids) > 0 {
-		b.Queue(s.q.insert, a.all()...)
+		s.queue(b, s.q.insert, a.all()...)
 	}
 }
 
@@ -146,10 +143,10 @@ func (k *cellKeys) add(key governance.AccountKey, epoch int64) {
 // advance queues a batch together with its cells in one statement, if all of it is as it
 // almost always is.
 func (s *Store) advance(b *pgx.Batch, w *cellWrites, batch *governance.Batch) bool {
-	if len(w.insert.ids) > 0 || !plain(batch) {
+	if len(w.update.ids) == 0 || len(w.insert.ids) > 0 || !plain(batch) {
 		return false
 	}
-	b.Queue(s.q.advance[slotOf(batch.ID)], append(begun(batch), w.update.changing()...)...)
+	s.queue(b, s.q.advance[slotOf(batch.ID)], append(begun(batch), w.update.all()...)...)
 	return true
 }
 
@@ -174,7 +171,7 @@ func begun(batch *governance.Batch) []any {
 		a.begin(&batch.Permits[i])
 	}
 	k := keysOf(batch.Entries)
-	return append(make([]any, 0, 27), pgUUID(batch.ID), batch.At, batch.Terms, idsOf(batch), k.ids, k.starts, k.epochs,
+	return append(make([]any, 0, 29), pgUUID(batch.ID), batch.At, batch.Terms, idsOf(batch), k.ids, k.starts, k.epochs,
 		int16(governance.StateOpen), a.ids, a.terms, a.owners, a.fingerprints, a.flags, a.tokens, a.costs, a.segments)
 }
 
@@ -198,16 +195,16 @@ func keysOf(entries []governance.Entry) (k cellKeys) {
 func (s *Store) writeBatch(b *pgx.Batch, batch *governance.Batch) {
 	slot := slotOf(batch.ID)
 	if plain(batch) {
-		b.Queue(s.q.admit[slot], begun(batch)...)
+		s.queue(b, s.q.admit[slot], begun(batch)...)
 		return
 	}
-	b.Queue(s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, idsOf(batch))
+	s.queue(b, s.q.batchInsert[slot], pgUUID(batch.ID), batch.At, batch.Terms, idsOf(batch))
 	if k := keysOf(batch.Entries); len(k.ids) > 0 {
-		b.Queue(s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
+		s.queue(b, s.q.entry, k.ids, k.starts, k.epochs, pgUUID(batch.ID))
 	}
 	for slot, a := range divide(batch.Permits) {
 		if a != nil {
-			b.Queue(s.q.permitWhole[slot], pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags,
+			s.queue(b, s.q.permitWhole[slot], pgUUID(batch.ID), a.ids, a.terms, a.owners, a.fingerprints, a.ats, a.states, a.flags,
 				a.versions, a.tokens, a.costs, a.segments, a.ended, a.outcomes, a.resolutions)
 		}
 	}
@@ -272,7 +269,7 @@ func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
 	}
 	for slot, a := range divide(list) {
 		if a != nil {
-			b.Queue(s.q.permitUpdate[slot], a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
+			s.queue(b, s.q.permitUpdate[slot], a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
 		}
 	}
 }
