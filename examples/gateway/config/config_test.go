@@ -114,9 +114,15 @@ func TestExampleFile(t *testing.T) {
 	t.Setenv("TALLYSTICK_ADMIN_TOKEN", "a")
 	t.Setenv("OPENAI_API_KEY", "b")
 	t.Setenv("ANTHROPIC_API_KEY", "c")
-	c, err := config.Load("../gateway.yaml")
+	t.Setenv("TALLYSTICK_POSTGRES", plainDSN)
+	for _, file := range []string{"../gateway.yaml", "../shared.yaml"} {
+		c, err := config.Load(file)
+		require.NoError(t, err)
+		require.NotEmpty(t, c.Routes)
+	}
+	documents, err := config.ReadPolicies([]string{"../policies.yaml"})
 	require.NoError(t, err)
-	require.NotEmpty(t, c.Routes)
+	require.Len(t, documents, 2)
 }
 
 // Every fault is a typed error with the path of what is wrong, and nothing of the

@@ -175,7 +175,8 @@ func (o *output) String() string {
 // command prepares a gateway's process with some arguments.
 func (f *fleet) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asChild+"="+f.clock, "ADMIN="+adminToken, "KEY="+providerKey, "DSN="+f.dsn)
+	// A process that was built for the race detector waits a second before it ends.
+	cmd.Env = append(os.Environ(), asChild+"="+f.clock, "ADMIN="+adminToken, "KEY="+providerKey, "DSN="+f.dsn, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

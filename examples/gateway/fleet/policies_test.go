@@ -209,9 +209,9 @@ func TestStrictTier(t *testing.T) {
 	db := pgtest.New(t)
 	f := newFleet(t, db.DSN, db.Schema)
 	f.start(2)
-	const limit = 20_000 // microUSD
+	const limit = 100_000 // microUSD
 	f.gateways[0].apply(policyOf("thrift", "team: team-app",
-		"name: day, failurePolicy: FailClosed, budget: {limitMilliUSD: 20, hardCap: true, period: day}",
+		"name: day, failurePolicy: FailClosed, budget: {limitMilliUSD: 100, hardCap: true, period: day}",
 		"name: route, failurePolicy: FailOpen, routing: {budgetTiers: [{thresholdPercent: 50, strict: true, substitutions: {demo-large: demo-small}}]}"))
 	token := f.gateways[1].key("app", keys.Limits{})
 	prompt := says("app")
@@ -249,7 +249,8 @@ func TestStrictTier(t *testing.T) {
 	each := 10*(tokensOf(prompt)-reply) + 30*reply
 	consumed := int64(large) * each
 	require.LessOrEqual(t, consumed, int64(limit/2)+each, "each was admitted below the threshold")
-	require.Greater(t, consumed, int64(limit/4), "and it was not replaced before")
+	// A hard budget goes by what is reserved too, so calls under way hasten the tier.
+	require.Greater(t, consumed, int64(limit/4), "and it was not replaced long before")
 	for _, g := range f.gateways {
 		require.Equal(t, "demo-small", g.ask(t.Context(), token, "demo-large", prompt).model)
 		require.EqualValues(t, 50, constraint(t, g.usage(token), "day").Tier)
