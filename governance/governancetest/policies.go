@@ -359,6 +359,7 @@ func policiesRace(e *env) {
 	e.team("team-1", keys.Limits{})
 	c := e.caller("team-1", keys.Limits{})
 	const high, low = 1000, 5
+	asking := *c // c is resolved again meanwhile
 	e.policies(document("p", team1, budget("month", high, true)))
 	var stop atomic.Bool
 	var lowered atomic.Bool
@@ -367,7 +368,7 @@ func policiesRace(e *env) {
 		wg.Go(func() {
 			for !stop.Load() {
 				after := lowered.Load() // the edit had returned before the call began
-				p, err := e.g.Admit(e.ctx, request(c, dollars(milli)))
+				p, err := e.g.Admit(e.ctx, request(&asking, dollars(milli)))
 				var refused *governance.Refusal
 				switch {
 				case err == nil && after:
