@@ -20,6 +20,7 @@ const (
 	ReasonUnauthenticated Reason = iota + 1 // the key is unknown, revoked or expired
 	ReasonModel                             // the model is not allowed
 	ReasonRegion                            // the region is not allowed
+	ReasonGuardrail                         // the team's guardrail is not applied
 	ReasonGated                             // a mandatory rule cannot be enforced here
 	ReasonFrozen                            // an account is frozen until an operator looked at it
 	ReasonNeverFits                         // the request is larger than the limit itself
@@ -32,7 +33,7 @@ const (
 )
 
 var reasonNames = [...]string{
-	ReasonUnauthenticated: "unauthenticated", ReasonModel: "model", ReasonRegion: "region", ReasonGated: "gated",
+	ReasonUnauthenticated: "unauthenticated", ReasonModel: "model", ReasonRegion: "region", ReasonGuardrail: "guardrail", ReasonGated: "gated",
 	ReasonFrozen: "frozen", ReasonNeverFits: "never_fits", ReasonMoney: "money", ReasonQuota: "quota",
 	ReasonRate: "rate", ReasonConcurrency: "concurrency", ReasonReserved: "reserved", ReasonQueueFull: "queue_full",
 }

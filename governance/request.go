@@ -38,7 +38,8 @@ type Request struct {
 	Principal *keys.Principal
 	// Model, Region and Guardrail are what routing selected on behalf of the
 	// principal. If an edit changed what they may be, the request is refused. A
-	// principal who may use only some models or regions needs one named here.
+	// principal who may use only some models or regions needs one named here, and one
+	// whose team has a guardrail needs that one: it is then the caller's to apply it.
 	Model     string
 	Region    string
 	Guardrail string
@@ -142,6 +143,9 @@ func (r *Request) permitted(set *constraintSet) *Refusal {
 	}
 	if !p.AllowsRegion(r.Region) {
 		return &Refusal{Reason: ReasonRegion}
+	}
+	if p.Team.Guardrail != "" && r.Guardrail != p.Team.Guardrail {
+		return &Refusal{Reason: ReasonGuardrail}
 	}
 	return nil
 }

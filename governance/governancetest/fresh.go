@@ -117,7 +117,11 @@ func freshGuardrail(e *env) {
 	e.is(err, governance.ErrStale)
 	e.unchanged(before)
 	e.resolve(c)
-	e.admit(c, both(1, 1))
+	e.refused(c, both(1, 1), governance.ReasonGuardrail) // nobody says that it is applied
+	r := request(c, both(1, 1))
+	r.Guardrail = "strict"
+	_, err = e.g.Admit(e.ctx, r)
+	e.ok(err)
 }
 
 // rotate gives the caller's key a new token and returns a caller with it.
@@ -182,6 +186,9 @@ func freshOthers(e *env) {
 	edited, c := e.caller("team-1", everyLimit()), e.caller("team-2", everyLimit())
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
+	defer wg.Wait() // also when an admission fails, which ends the case
+	end := sync.OnceFunc(func() { close(stop) })
+	defer end()
 	wg.Go(func() {
 		for n := int64(1); ; n++ {
 			select {
@@ -197,7 +204,7 @@ func freshOthers(e *env) {
 		}
 	})
 	out := e.admits(200, c, both(1, 1))
-	close(stop)
+	end()
 	wg.Wait()
 	e.wantAdmitted(out, 200)
 }

@@ -148,6 +148,8 @@ func refusalText(r *governance.Refusal) string {
 		return "this key may not use this model"
 	case governance.ReasonRegion:
 		return "this key may not use this region"
+	case governance.ReasonGuardrail:
+		return "this team's guardrail is not applied here"
 	case governance.ReasonGated:
 		return "a rule for this key cannot be enforced by this gateway"
 	case governance.ReasonQueueFull:
