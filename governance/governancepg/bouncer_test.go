@@ -1,6 +1,7 @@
 package governancepg_test
 
 import (
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -28,11 +29,10 @@ func bouncerModes(b *pgserver.Bouncer) []pgx.QueryExecMode {
 func TestBouncer(t *testing.T) {
 	b := pgtest.PgBouncer(t, pgtest.Shared(t).DSN())
 	for i, mode := range bouncerModes(b) {
-		if testing.Short() && i > 0 {
-			break // one mode is enough for a short run
+		if i > 0 && os.Getenv("TALLYSTICK_TEST_EVERY_MODE") == "" {
+			break // TestExecModes tries the modes, the cut tests try each through the pooler; this is the whole suite
 		}
 		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
 			h := harness()
 			through := func(t testing.TB, schema string, c *clock) *opened {
 				pool := pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
