@@ -24,6 +24,7 @@ type link struct {
 
 	// Guarded by p.mu.
 	ended   bool
+	last    Side // the side whose message ends it: the other is not heard any more; zero: not yet
 	how     End
 	running int
 

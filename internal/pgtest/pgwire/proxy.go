@@ -218,7 +218,7 @@ type verdict struct {
 func (p *Proxy) read(l *link, m Message) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.ended {
+	if l.ended || l.last != 0 && m.From != l.last {
 		return verdict{lost: true}
 	}
 	var v verdict
@@ -228,6 +228,7 @@ func (p *Proxy) read(l *link, m Message) verdict {
 	p.counts[m.From]++
 	if f := p.fault; f != nil && f.From == m.From && p.counts[m.From] == f.At {
 		v = verdict{lost: !f.Pass, end: f.Then}
+		l.last = m.From // from here on the other side is not heard any more: no answer outruns the end
 	}
 	m.Lost = v.lost
 	p.messages = append(p.messages, m)
