@@ -159,20 +159,25 @@ func TestKilledUnderLoad(t *testing.T) {
 	f.balanced()
 }
 
-// TestPostgresDiesUnderLoad kills the database under two gateways and starts it again,
-// twice: in the manner of a crash, and every process at once.
+// TestPostgresDiesUnderLoad takes the database away from two gateways and gives it back:
+// in the manner of a crash, every process at once, and frozen with all connections open.
 func TestPostgresDiesUnderLoad(t *testing.T) {
 	server := pgtest.Own(t, "fsync=on")
 	f := newFleet(t, server.DSN(), "tallystick")
 	f.start(2)
+	f.gateways[0].apply(policyOf("week", "user: zelda", "name: week, failurePolicy: FailClosed, budget: {limitMilliUSD: 1000000, hardCap: true, period: week}"))
 	const limit = 40_000
 	token := f.gateways[0].key("app", keys.Limits{CostPerDay: keys.Cost(1_000_000), TokensPerDay: keys.Limit(10_000_000)})
 	scarce := f.gateways[0].key("scarce", keys.Limits{CostPerDay: keys.Cost(limit)})
 	revoked := f.gateways[0].key("revoked", keys.Limits{})
 	f.gateways[1].do(http.MethodPost, "keys/revoked/revoke", nil, nil)
-	for round, die := range []func(context.Context) error{
-		func(ctx context.Context) error { return server.Stop(ctx, pgserver.Immediate) },
-		server.Kill,
+	for round, outage := range []struct {
+		die, back func(context.Context) error
+		refused   int // answers that are waited for: a frozen database takes a deadline for each
+	}{
+		{func(ctx context.Context) error { return server.Stop(ctx, pgserver.Immediate) }, server.Start, 20},
+		{server.Kill, server.Start, 20},
+		{server.Pause, server.Resume, 4},
 	} {
 		ctx := context.WithoutCancel(t.Context())
 		late := fmt.Sprintf("late-%d", round)
@@ -184,14 +189,14 @@ func TestPostgresDiesUnderLoad(t *testing.T) {
 		require.Eventually(t, func() bool { return f.reached(prompt) == len(f.gateways) }, patience, tick)
 		l, s := f.load(2, token, says("load")), f.load(2, scarce, says("scarce"))
 		l.more(http.StatusOK, 20)
-		require.NoError(t, die(ctx))
-		l.more(http.StatusServiceUnavailable, 20)
+		require.NoError(t, outage.die(ctx))
+		l.more(http.StatusServiceUnavailable, outage.refused)
 		for _, g := range f.gateways {
 			var found struct{ Parts map[string]string }
 			code, body := g.get("/readyz", "")
 			require.Equal(t, http.StatusServiceUnavailable, code)
 			require.NoError(t, json.Unmarshal(body, &found), string(body))
-			for _, part := range []string{"keys", "counters"} {
+			for _, part := range []string{"keys", "counters", "policies"} {
 				require.Equal(t, "does not answer", found.Parts[part], string(body))
 			}
 			code, _ = g.get("/healthz", "")
@@ -199,13 +204,14 @@ func TestPostgresDiesUnderLoad(t *testing.T) {
 			code, body = g.get("/v1/usage", token)
 			require.Equal(t, http.StatusOK, code, string(body))
 			require.Contains(t, string(body), `"available":false`)
+			require.Contains(t, string(body), `"rule":"week"`, "what this gateway knows by itself is told")
 		}
 		// A call that was under way is answered; what it used is recorded when that is possible.
 		f.provider.Release(late)
 		for range f.gateways {
 			require.Equal(t, http.StatusOK, (<-answered).status)
 		}
-		require.NoError(t, server.Start(ctx))
+		require.NoError(t, outage.back(ctx))
 		l.more(http.StatusOK, 20)
 		l.stop()
 		s.stop()

@@ -147,5 +147,11 @@ func TestOperators(t *testing.T) {
 	require.Equal(t, strings.Count(notes, "ben"), len(frozen.Frozen))
 	f.settled()
 	require.Contains(t, direct("verify"), "the books balance")
+
+	dumps := "../../../keys/keysimport/testdata/litellm-1.81/"
+	out := run("keys", "import", "-from", "litellm", "-keys", dumps+"keys.jsonl", "-teams", dumps+"teams.jsonl", "-budgets", dumps+"budgets.jsonl",
+		"-allow-wider", "-config", f.path("gateway.yaml"))
+	require.Contains(t, out, "added: ")
+	require.Contains(t, over("teams", "list"), "litellm", "the gateways know them at once")
 	f.balanced()
 }

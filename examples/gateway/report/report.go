@@ -58,7 +58,7 @@ func constraint(v *governance.Verdict) Constraint {
 	}
 	if in := v.Constraint; in != nil {
 		c.Policy, c.Hard = in.Policy, !in.Soft
-		c.Rule, c.Scope, c.Subject, c.Kind, c.Unit = in.Rule, in.Scope.String(), in.Subject, in.Kind.String(), unit(in.Kind)
+		c.Rule, c.Scope, c.Subject, c.Kind, c.Unit = in.Rule, in.Scope.String(), in.Subject, in.Kind.String(), Unit(in.Kind)
 	}
 	if micros, ok := v.ResetsAt(); ok {
 		at := time.UnixMicro(micros).UTC()
@@ -67,7 +67,8 @@ func constraint(v *governance.Verdict) Constraint {
 	return c
 }
 
-func unit(k governance.Kind) string {
+// Unit is what a limit of a kind counts.
+func Unit(k governance.Kind) string {
 	switch k {
 	case governance.KindRequestRate:
 		return "requests"

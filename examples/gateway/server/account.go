@@ -55,26 +55,45 @@ func (s *Server) withoutStore(w http.ResponseWriter, protocol usage.Protocol, kn
 		for _, c := range []struct {
 			rule  string
 			kind  governance.Kind
-			unit  string
 			limit *int64
 		}{
-			{"requests_per_minute", governance.KindRequestRate, "requests", l.RequestsPerMinute},
-			{"tokens_per_minute", governance.KindTokenRate, "tokens", l.TokensPerMinute},
-			{"tokens_per_day", governance.KindTokenQuota, "tokens", l.TokensPerDay},
-			{"cost_per_day", governance.KindMoney, "microusd", (*int64)(l.CostPerDay)},
-			{"cost_per_month", governance.KindMoney, "microusd", (*int64)(l.CostPerMonth)},
-			{"concurrency", governance.KindConcurrency, "permits", l.Concurrency},
+			{"requests_per_minute", governance.KindRequestRate, l.RequestsPerMinute},
+			{"tokens_per_minute", governance.KindTokenRate, l.TokensPerMinute},
+			{"tokens_per_day", governance.KindTokenQuota, l.TokensPerDay},
+			{"cost_per_day", governance.KindMoney, (*int64)(l.CostPerDay)},
+			{"cost_per_month", governance.KindMoney, (*int64)(l.CostPerMonth)},
+			{"concurrency", governance.KindConcurrency, l.Concurrency},
 		} {
 			if c.limit != nil {
 				out.Constraints = append(out.Constraints, report.Constraint{
-					Rule: c.rule, Scope: scope, Subject: subject, Kind: c.kind.String(), Unit: c.unit, Limit: *c.limit, Hard: true,
+					Rule: c.rule, Scope: scope, Subject: subject, Kind: c.kind.String(), Unit: report.Unit(c.kind), Limit: *c.limit, Hard: true,
 				})
 			}
 		}
 	}
 	add(governance.ScopeKey.String(), known.KeyID, known.Key.Limits)
 	add(governance.ScopeTeam.String(), known.TeamID, known.Team.Limits)
+	out.Constraints = append(out.Constraints, s.zeroPolicies(known)...)
 	wire.JSON(w, http.StatusOK, out)
+}
+
+// zeroPolicies are the limits of the policies that this gateway has read last.
+func (s *Server) zeroPolicies(known *keys.Principal) (out []report.Constraint) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // what has to be read first is not there
+	_, rules, err := s.Governor.Policies(ctx)
+	if err != nil || rules == nil {
+		return nil
+	}
+	for _, m := range rules.Match(known.TeamID, known.User) {
+		for _, l := range m.Rule.Limits() {
+			out = append(out, report.Constraint{
+				Policy: m.Policy, Rule: m.Rule.Name, Scope: m.Scope.String(), Subject: m.Subject.String(),
+				Kind: l.Kind.String(), Unit: report.Unit(governance.Kind(l.Kind)), Limit: l.Amount, Hard: l.Hard,
+			})
+		}
+	}
+	return out
 }
 
 // tolerant lets a request through whose caller cannot be told while the store does not
