@@ -77,7 +77,7 @@ func (s *sheet) admit(a *admission) {
 // looked at.
 func (s *sheet) identity(a *admission) error {
 	if a.minted {
-		a.id.stamp(s.now / 1000)
+		a.id.stamp(s.loaded.stamp())
 		return nil
 	}
 	at := a.id.UnixMilli() * 1000
@@ -85,6 +85,9 @@ func (s *sheet) identity(a *admission) error {
 	case at > s.now+maxIDAhead.Microseconds():
 		return invalid("id", "lies more than 5 minutes ahead of the store's clock")
 	case at < max(s.loaded.Horizon, s.now-idLife.Microseconds()):
+		if i := s.permit(a.id); i >= 0 { // older than what is remembered, and kept
+			return answer(&s.loaded.Permits[i], a)
+		}
 		return ErrPruned
 	}
 	for i := range s.made {

@@ -17,7 +17,7 @@ func (b *books) admit(o *admission, asked *asking) expected {
 		switch old := b.permits[o.id]; {
 		case at > b.now+5*60*1_000_000:
 			return no("invalid")
-		case at < b.now-30*24*3600*1_000_000 || at < b.horizon:
+		case old == nil && (at < b.now-30*24*3600*1_000_000 || at < b.horizon):
 			return no("pruned")
 		case old == nil:
 		case old.asked == nil || *old.asked != *asked:

@@ -181,7 +181,7 @@ func ExampleGovernor_Resolve() {
 			log.Fatal(err)
 		}
 	}
-	verification, err := gov.Verify(ctx)
+	verification, err := gov.Verify(ctx, governance.VerifyQuery{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -75,6 +75,9 @@ func (id PermitID) UnixMilli() int64 {
 	return int64(binary.BigEndian.Uint64(id[:8]) >> 16)
 }
 
+// older reports whether the id is older than the instant, in µs.
+func (id PermitID) older(than int64) bool { return id.UnixMilli()*1000 < than }
+
 func (id PermitID) String() string     { return formatUUID(id) }
 func (id BatchID) String() string      { return formatUUID(id) }
 func (id ConstraintID) String() string { return hex.EncodeToString(id[:]) }

@@ -1,9 +1,6 @@
 package governance
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Evidence is an operator's finding about a permit.
 type Evidence struct {
@@ -54,7 +51,7 @@ func (g *Governor) find(ctx context.Context, id PermitID) (*Record, *terms, erro
 		return nil, nil, err
 	}
 	if loaded.Permits[0].State == 0 {
-		if id.UnixMilli()*1000 < loaded.Horizon {
+		if id.older(loaded.Horizon) {
 			return nil, nil, ErrPruned
 		}
 		return nil, nil, ErrNotFound
@@ -120,92 +117,6 @@ func (g *Governor) Notes(ctx context.Context, q NoteQuery) ([]Note, error) {
 	}
 	return g.store.Notes(ctx, q)
 }
-
-// Verification is the result of Verify.
-type Verification struct {
-	Accounts    int64
-	Permits     int64 // reservations that were added up, one per permit and account
-	Differences []Difference
-}
-
-// verifyPage is how many batches are added up between two looks at the store.
-const verifyPage = 500
-
-// Verify recomputes every account from its permits and compares. Permits that can
-// no longer change are added up without any lock; the rest, and the comparison,
-// are done under the account's own lock. A healthy store has no difference.
-//
-// Concurrency: safe while admissions go on.
-// Errors: ErrUnavailable, ErrUnknownOutcome, ErrCorrupt, ErrClosed.
-//
-// Source: internal/docs/guarantees.md "The books".
-func (g *Governor) Verify(ctx context.Context) (*Verification, error) {
-	v := &Verification{}
-	var after AccountKey
-	for {
-		cells, err := g.store.Accounts(ctx, AccountQuery{After: after, Limit: 500})
-		if err != nil {
-			return nil, err
-		}
-		for i := range cells {
-			after = cells[i].Key
-			if err := g.verify(ctx, &cells[i], v); err != nil {
-				return nil, fmt.Errorf("account %s at %d: %w", after.Constraint, after.WindowStart, err)
-			}
-		}
-		if len(cells) < 500 {
-			return v, nil
-		}
-	}
-}
-
-func (g *Governor) verify(ctx context.Context, c *Cell, v *Verification) error {
-	task := &audit{account: c.Key, kind: c.Kind, base: tally{account: c.Key}}
-	for {
-		loaded, err := g.store.View(ctx, &Plan{Entries: &EntryQuery{Account: c.Key, After: task.read, Limit: verifyPage}})
-		if err != nil {
-			return err
-		}
-		for i := range loaded.Entries {
-			rec := &loaded.Entries[i]
-			if !rec.final() {
-				task.pending = append(task.pending, rec.ID)
-				continue
-			}
-			if err := task.base.include(rec, c.Kind); err != nil {
-				return err
-			}
-		}
-		done := loaded.EntriesRead-task.read < verifyPage
-		task.read = max(task.read, loaded.EntriesRead)
-		if done {
-			break
-		}
-	}
-	if err := g.alone(ctx, task); err != nil {
-		return err
-	}
-	v.Accounts++
-	v.Permits += task.permits
-	if task.difference != nil {
-		v.Differences = append(v.Differences, *task.difference)
-	}
-	return nil
-}
-
-func (o *audit) plan(p *planner) {
-	p.constraints = append(p.constraints, o.account.Constraint)
-	p.accounts = append(p.accounts, o.account)
-	p.permits = append(p.permits, o.pending...)
-	p.entries = &EntryQuery{Account: o.account, After: o.read, Limit: 1 << 30}
-}
-func (o *audit) decide(s *sheet)     { s.audit(o) }
-func (o *audit) fail(err error)      { o.err = err }
-func (o *audit) failed() error       { return o.err }
-func (o *audit) subject() string     { return "" }
-func (o *audit) patient() bool       { return true }
-func (o *audit) replayable() bool    { return true }
-func (o *audit) abandoned(*Governor) {}
 
 // alone runs a task in a transaction of its own: an audit adds up what was
 // loaded, which must be loaded for it.

@@ -332,7 +332,7 @@ func (p *play) compare() {
 func (p *play) finish() {
 	clear(p.books.taken)
 	ctx := context.Background()
-	v, err := p.g.Verify(ctx)
+	v, err := p.g.Verify(ctx, VerifyQuery{})
 	if err != nil || len(v.Differences) > 0 {
 		p.t.Fatalf("Verify: %+v, %v", v, err)
 	}

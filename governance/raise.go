@@ -28,7 +28,7 @@ type raising struct {
 func (s *sheet) raise(o *raising) {
 	i := s.permit(o.id)
 	if i < 0 {
-		o.err = s.absent(o.terms)
+		o.err = s.absent(o.id, o.terms)
 		return
 	}
 	rec := &s.loaded.Permits[i]

@@ -148,7 +148,7 @@ func TestVerifyNotices(t *testing.T) {
 					r.shelf.cells[key] = c
 				}
 			})
-			v, err := r.g.Verify(r.ctx)
+			v, err := r.g.Verify(r.ctx, VerifyQuery{})
 			r.ok(err)
 			if v.Accounts != 2 || len(v.Differences) != 2 || v.Differences[0].Why == "" {
 				t.Fatalf("verification %+v", v)
@@ -178,7 +178,7 @@ func TestVerifyWhileAdmissionsGoOn(t *testing.T) {
 		r.verify()
 	}
 	<-done
-	v, err := r.g.Verify(r.ctx)
+	v, err := r.g.Verify(r.ctx, VerifyQuery{})
 	r.ok(err)
 	if v.Permits != 2*(verifyPage+20+200) {
 		t.Fatalf("verification %+v", v)

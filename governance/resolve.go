@@ -20,7 +20,7 @@ type resolution struct {
 func (s *sheet) resolve(o *resolution) {
 	i := s.permit(o.id)
 	if i < 0 {
-		o.err = s.absent(o.terms)
+		o.err = s.absent(o.id, o.terms)
 		return
 	}
 	rec := &s.loaded.Permits[i]

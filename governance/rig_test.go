@@ -144,7 +144,7 @@ func (r *rig) stored(id PermitID) (rec Record) {
 // verify recomputes the books.
 func (r *rig) verify() {
 	r.Helper()
-	v, err := r.g.Verify(context.Background())
+	v, err := r.g.Verify(context.Background(), VerifyQuery{})
 	r.ok(err)
 	if len(v.Differences) > 0 {
 		r.Fatalf("the books differ: %+v", v.Differences)

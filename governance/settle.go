@@ -26,7 +26,7 @@ type settlement struct {
 func (s *sheet) settle(o *settlement) {
 	i := s.permit(o.id)
 	if i < 0 {
-		o.err = s.absent(o.terms)
+		o.err = s.absent(o.id, o.terms)
 		return
 	}
 	rec := &s.loaded.Permits[i]

@@ -22,6 +22,8 @@ type sheet struct {
 	terms   []*sharedTerms
 	ended   []int // indexes of loaded permits that changed
 	notes   []Note
+
+	checkpoint *Checkpoint
 }
 
 // cell is a loaded Cell being worked on, in place.
@@ -177,11 +179,14 @@ func (s *sheet) permit(id PermitID) int {
 
 // absent says why a permit with these terms was not loaded. Without its locks that
 // proves nothing: the transaction that admits it may still be on its way.
-func (s *sheet) absent(t *terms) error {
+func (s *sheet) absent(id PermitID, t *terms) error {
 	for i := range t.holds {
 		if j, ok := s.position(t.holds[i].constraint); !ok || !s.current[j].locked {
 			return ErrUnavailable
 		}
+	}
+	if id.older(s.loaded.Horizon) {
+		return ErrPruned
 	}
 	return ErrNotFound
 }
@@ -197,7 +202,7 @@ func (s *sheet) definition(keyID string) *keys.Definition {
 // finish turns the sheet into what is to be written.
 func (s *sheet) finish() *Changes {
 	ch := &s.desk.changes
-	ch.Notes = s.notes
+	ch.Notes, ch.Checkpoint = s.notes, s.checkpoint
 	if n := s.dirty(); n > 0 {
 		ch.Cells = make([]Cell, 0, n)
 	}

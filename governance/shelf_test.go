@@ -26,6 +26,9 @@ type shelf struct {
 	entries     map[AccountKey][][]PermitID
 	batches     map[BatchID]bool
 	notes       []Note
+	checkpoints map[AccountKey][]byte
+	trimmed     map[AccountKey]int64
+	memory      Memory
 	steps       int // transactions that came as far as the locks
 	commits     int
 
@@ -50,6 +53,7 @@ func newShelf(now int64) *shelf {
 	return &shelf{
 		clock: now, definitions: map[string]keys.Definition{}, windows: map[ConstraintID]quota.Window{}, labels: map[ConstraintID]Label{}, cells: map[AccountKey]shelved{},
 		permits: map[PermitID]Record{}, entries: map[AccountKey][][]PermitID{}, batches: map[BatchID]bool{},
+		checkpoints: map[AccountKey][]byte{}, trimmed: map[AccountKey]int64{},
 	}
 }
 
@@ -129,7 +133,7 @@ func (s *shelf) checkPlan(plan *Plan) {
 }
 
 func (s *shelf) load(plan *Plan, free []bool) *Loaded {
-	l := &Loaded{Now: s.clock, Current: make([]Current, len(plan.Constraints)), Accounts: make([]Cell, len(plan.Accounts))}
+	l := &Loaded{Now: s.clock, Horizon: s.memory.Horizon, Current: make([]Current, len(plan.Constraints)), Accounts: make([]Cell, len(plan.Accounts))}
 	for i, id := range plan.Constraints {
 		w := s.windows[id]
 		l.Current[i] = Current{Locked: free[i], Window: w, Cell: s.cell(AccountKey{id, w.Start})}
@@ -148,15 +152,28 @@ func (s *shelf) load(plan *Plan, free []bool) *Loaded {
 		l.Permits = append(l.Permits, rec)
 	}
 	if q := plan.Entries; q != nil {
-		l.EntriesRead = q.After
-		for n := q.After; n < min(q.After+int64(q.Limit), int64(len(s.entries[q.Account]))); n++ {
-			for _, id := range s.entries[q.Account][n] {
-				l.Entries = append(l.Entries, s.permits[id])
-			}
-			l.EntriesRead = n + 1
-		}
+		s.readEntries(q, l)
+	}
+	if plan.Checkpoint != nil {
+		l.Checkpoint = bytes.Clone(s.checkpoints[*plan.Checkpoint])
 	}
 	return l
+}
+
+func (s *shelf) readEntries(q *EntryQuery, l *Loaded) {
+	l.EntriesRead = q.After
+	for n := q.After; n >= s.trimmed[q.Account] && n < min(q.After+int64(q.Limit), int64(len(s.entries[q.Account]))); n++ {
+		var list []Record
+		for _, id := range s.entries[q.Account][n] {
+			rec, ok := s.permits[id]
+			if !ok {
+				return
+			}
+			rec.Entry = n + 1
+			list = append(list, rec)
+		}
+		l.Entries, l.EntriesRead = append(l.Entries, list...), n+1
+	}
 }
 
 func (s *shelf) cell(key AccountKey) Cell {
@@ -255,6 +272,13 @@ func (s *shelf) write(ch *Changes) error {
 		rec.Terms = s.permits[rec.ID].Terms
 		s.permits[rec.ID] = recode(rec)
 	}
+	if c := ch.Checkpoint; c != nil {
+		s.checkpoints[c.Account] = bytes.Clone(c.Data)
+		if c.Trim != (Trim{}) {
+			require(s.trimmed[c.Account] == c.Trim.After && c.Trim.Through > c.Trim.After && c.Trim.Through <= int64(len(s.entries[c.Account])), "trimmed %+v", c)
+			s.trimmed[c.Account] = c.Trim.Through
+		}
+	}
 	for _, n := range ch.Notes {
 		n.Number = int64(len(s.notes)) + 1
 		s.notes = append(s.notes, n)
@@ -306,6 +330,39 @@ func (s *shelf) Notes(_ context.Context, q NoteQuery) ([]Note, error) {
 	defer s.mu.Unlock()
 	list := s.notes[min(q.After, int64(len(s.notes))):]
 	return slices.Clone(list[:min(len(list), q.Limit)]), nil
+}
+
+func (s *shelf) Forget(_ context.Context, before int64) (Memory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory.Horizon = max(s.memory.Horizon, before)
+	return s.memory, nil
+}
+
+func (s *shelf) Prune(_ context.Context, judge Judge) (Swept, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var done Swept
+	for id, rec := range s.permits {
+		if !id.older(s.memory.Horizon) {
+			continue
+		}
+		of, ok := judge(&rec)
+		if !ok {
+			done.Kept++
+			continue
+		}
+		for key, list := range s.entries {
+			for n, ids := range list {
+				require(!slices.Contains(ids, id) || int64(n) < s.trimmed[key], "permit %s is needed by entry %d of %v", id, n+1, key)
+			}
+		}
+		delete(s.permits, id)
+		done.Removed = done.Removed.Add(of)
+	}
+	s.memory.Total = s.memory.Total.Add(done.Removed)
+	done.Total = s.memory.Total
+	return done, nil
 }
 
 // copyOf is everything that is stored, for comparison.

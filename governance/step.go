@@ -110,7 +110,7 @@ func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (err error
 		}()
 		// Stores keep batches by the time inside their ids, beside permits of the same
 		// time: it is the store's, not ours.
-		(*PermitID)(&plan.Batch).stamp(loaded.Now / 1000)
+		(*PermitID)(&plan.Batch).stamp(loaded.stamp())
 		s := newSheet(plan, loaded)
 		for _, t := range tasks {
 			t.fail(nil) // forget what an earlier attempt said
@@ -133,6 +133,7 @@ type planner struct {
 	permits     []PermitID
 	entries     *EntryQuery
 	policies    bool
+	checkpoint  *AccountKey
 	one         [1]*constraintSet
 }
 
@@ -176,6 +177,6 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
 		Batch: BatchID(NewPermitID(g.options.Now())), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
-		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Policies: p.policies, NoTerms: p.entries == nil, SkipLocked: skip,
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Checkpoint: p.checkpoint, Policies: p.policies, NoTerms: p.entries == nil, SkipLocked: skip,
 	}
 }

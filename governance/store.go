@@ -57,6 +57,25 @@ type Store interface {
 	// Notes lists what operators did, in the order of the numbers.
 	// Errors: ErrUnavailable, ErrCorrupt.
 	Notes(ctx context.Context, q NoteQuery) ([]Note, error)
+
+	// Forget raises the horizon to before, in µs, or to an earlier instant that suits
+	// how the store keeps permits; it never lowers it and removes nothing. When it has
+	// returned, no Step that read an older horizon is still under way.
+	//
+	// Retry: safe. Errors: ErrUnavailable (the horizon may have risen), ErrCorrupt.
+	Forget(ctx context.Context, before int64) (Memory, error)
+
+	// Prune removes permits whose ids are older than the horizon, and then the batches of
+	// which no permit is left, in transactions of bounded size. It must keep open permits,
+	// ask judge about each of the others, with its terms, remove it only if judge says so,
+	// and add what judge says of it to Memory.Total in the transaction that removes it.
+	// What is kept must be found by Step, View and Permits as before, and change as before.
+	//
+	// Concurrency: beside everything else, another Prune included.
+	// Retry: after any error, or a crash between any two statements, nothing is half
+	// removed, and a repetition goes on. What is returned with an error was done.
+	// Errors: ErrLockTimeout, ErrUnavailable, ErrUnknownOutcome, ErrCorrupt.
+	Prune(ctx context.Context, judge Judge) (Swept, error)
 }
 
 // Stores is one database as the Governor sees it: its keys and its counters, in
@@ -86,6 +105,7 @@ type Plan struct {
 	Permits     []PermitID     // permits wanted, sorted by bytes
 	Entries     *EntryQuery    // permits of one account wanted, for verification
 	Policies    bool           // the mark of the policies in force is wanted
+	Checkpoint  *AccountKey    // checkpoint of one account wanted; its constraint is in Constraints when there is one to write
 	NoTerms     bool           // Record.Terms of Permits are not needed: a store may leave them out
 	SkipLocked  bool           // do not wait for rows that others hold
 }
@@ -122,8 +142,9 @@ type Loaded struct {
 	Definitions []keys.Definition // aligned with Plan.Keys
 	Policies    policy.Mark       // answer to Plan.Policies: what Stores.Policies has in force, read like a definition
 	Permits     []Record          // aligned with Plan.Permits; State zero where there is none
-	Entries     []Record          // answer to Plan.Entries: every permit of the entries found
-	EntriesRead int64             // number of the last entry read
+	Entries     []Record          // answer to Plan.Entries: every permit of the entries found, in the order of Record.Entry
+	EntriesRead int64             // number of the last entry read; reading ends before one that is missing, or misses its batch or a permit
+	Checkpoint  []byte            // answer to Plan.Checkpoint: Checkpoint.Data as it was written; empty where there is none
 }
 
 // Current is a constraint's row with the window that it names.
@@ -155,11 +176,13 @@ type Changes struct {
 	Batch   *Batch         // what was admitted
 	Permits []Record       // new states of existing permits, with Version one above the loaded one
 	Notes   []Note         // records of what operators did
+
+	Checkpoint *Checkpoint // what is known of the entries of one account
 }
 
 // Empty reports that there is nothing to write.
 func (c *Changes) Empty() bool {
-	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0)
+	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0 && c.Checkpoint == nil)
 }
 
 // WindowChange moves a constraint's row to another window. A store keeps the label
@@ -250,6 +273,7 @@ type Record struct {
 	Segments    []byte  // the segments held in buckets
 	Outcome     Outcome // as the owner reported it
 	Resolution  Outcome // as an operator decided it, when StateResolved
+	Entry       int64   // in Loaded.Entries: the entry that it was read with
 }
 
 func (rec *Record) bound() Bound {
@@ -261,7 +285,7 @@ type Note struct {
 	Number  int64 // given by the store: rising, from 1
 	At      int64 // µs since the Unix epoch, the store's clock
 	Actor   string
-	Action  string // "resolve", "unfreeze"
+	Action  string // "resolve", "unfreeze", "prune", "pruned"
 	Permit  PermitID
 	Account AccountKey
 	Reason  string

@@ -18,21 +18,19 @@ type Difference struct {
 
 // tally adds up what permits hold in one account.
 type tally struct {
-	account AccountKey
 	sum     quota.Account
 	permits int64
 }
 
-// add counts one permit's share. It knows the states of permits and nothing of
-// how accounts were moved: that is what makes it a check.
-func (t *tally) add(rec *Record, kind Kind) error {
+// share is what a permit holds in an account of the kind. It knows the states of
+// permits and nothing of how accounts were moved: that is what makes it a check.
+func (rec *Record) share(kind Kind) (one quota.Account, err error) {
 	bound, outcome, resolution := rec.Tokens, rec.Outcome.Tokens, rec.Resolution.Tokens
 	uncertain := rec.Flags&FlagTokensUncertain != 0
 	if kind == KindMoney {
 		bound, outcome, resolution = rec.Cost, rec.Outcome.Cost, rec.Resolution.Cost
 		uncertain = rec.Flags&FlagCostUncertain != 0
 	}
-	var one quota.Account
 	switch rec.State {
 	case StateOpen:
 		one.Reserved = bound
@@ -50,19 +48,33 @@ func (t *tally) add(rec *Record, kind Kind) error {
 		}
 	case StateCancelled:
 	default:
-		return fmt.Errorf("%w: permit %s is in no known state", ErrCorrupt, rec.ID)
+		return one, fmt.Errorf("%w: permit %s is in no known state", ErrCorrupt, rec.ID)
 	}
+	return one, nil
+}
+
+// add counts what one permit holds.
+func (t *tally) add(rec *Record, kind Kind) error {
+	one, err := rec.share(kind)
+	if err != nil {
+		return err
+	}
+	return t.merge(tally{sum: one, permits: 1})
+}
+
+// merge adds another sum.
+func (t *tally) merge(other tally) error {
+	a, b := &t.sum, &other.sum
 	for _, column := range [...]struct {
 		sum *int64
 		one int64
-	}{{&t.sum.Consumed, one.Consumed}, {&t.sum.Uncertain, one.Uncertain}, {&t.sum.Reserved, one.Reserved}, {&t.sum.Observed, one.Observed}} {
+	}{{&a.Consumed, b.Consumed}, {&a.Uncertain, b.Uncertain}, {&a.Reserved, b.Reserved}, {&a.Observed, b.Observed}, {&t.permits, other.permits}} {
 		sum, err := amount.Add(*column.sum, column.one)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		*column.sum = sum
 	}
-	t.permits++
 	return nil
 }
 
@@ -87,69 +99,11 @@ func (rec *Record) final() bool {
 	return false
 }
 
-// audit recomputes one account under its lock. Permits that can no longer change
-// were added up before, without the lock; pending names the others.
-type audit struct {
-	account AccountKey
-	kind    Kind
-	base    tally
-	read    int64      // entries already in base
-	pending []PermitID // permits of those entries that may still change
-
-	difference *Difference
-	permits    int64
-	err        error
-}
-
-func (s *sheet) audit(o *audit) {
-	o.difference = nil
-	i, ok := s.position(o.account.Constraint)
-	if !ok || !s.current[i].locked {
-		o.err = ErrUnavailable
-		return
-	}
-	w := s.current[i].Cell
-	if s.current[i].window.Start != o.account.WindowStart {
-		w = s.older[0].Cell
-	}
-	sum := o.base
-	for _, list := range [...][]Record{s.loaded.Permits, s.loaded.Entries} {
-		for j := range list {
-			if o.err = sum.include(&list[j], o.kind); o.err != nil {
-				return
-			}
-		}
-	}
-	read := max(o.read, s.loaded.EntriesRead)
-	o.permits = sum.permits
-	stored := w.Account
-	computed := sum.sum
-	computed.Granted, computed.Frozen = stored.Granted, stored.Frozen
-	d := &Difference{Account: o.account, Kind: o.kind, Stored: stored, Computed: computed}
-	switch {
-	case w.Kind == 0:
-		d.Why = "the account is gone"
-	case read != w.Entries:
-		d.Why = fmt.Sprintf("the account counts %d batches, %d were found", w.Entries, read)
-	case stored != computed:
-		d.Why = "the counters are not what the permits add up to"
-	default:
-		return
-	}
-	o.difference = d
-}
-
-// include adds a permit if it reserved in the account.
-func (t *tally) include(rec *Record, kind Kind) error {
-	if rec.State == 0 {
-		return nil
-	}
+// reservedIn reports whether the permit reserved in the account. Errors: ErrCorrupt.
+func (rec *Record) reservedIn(key AccountKey) (bool, error) {
 	tm, err := decodeTerms(rec.Terms)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if !tm.holdsIn(t.account) {
-		return nil
-	}
-	return t.add(rec, kind)
+	return tm.holdsIn(key), nil
 }

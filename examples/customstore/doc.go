@@ -8,6 +8,7 @@
 //     write the changes. bbolt has one writer at a time, which is both the row lock
 //     and the edit barrier.
 //   - View, Permits and Accounts read in a snapshot.
+//   - Forget and Prune raise the horizon and remove what a function says may go.
 //   - Edits of teams and keys are the core's pure functions: load, apply, write.
 //
 // The time is read inside the transaction, after the lock is held.

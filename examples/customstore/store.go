@@ -1,6 +1,7 @@
 package customstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -46,6 +47,9 @@ var (
 	batches  = []byte("batches")  // id -> ids of its permits
 	entries  = []byte("entries")  // constraint, window start, number -> batch
 	notes    = []byte("notes")    // number -> JSON
+
+	checkpoints = []byte("checkpoints") // constraint, window start -> bytes
+	meta        = []byte("meta")        // "memory" -> JSON
 )
 
 // Open makes the buckets in a file that the caller opened and owns.
@@ -55,7 +59,7 @@ func Open(file *bbolt.DB, o *Options) (*DB, error) {
 		f.now = o.Now
 	}
 	err := file.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{teams, people, secrets, declared, windows, cells, permits, batches, entries, notes} {
+		for _, name := range [][]byte{teams, people, secrets, declared, windows, cells, permits, batches, entries, notes, checkpoints, meta} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -188,25 +192,43 @@ func (s *store) load(tx *bbolt.Tx, plan *governance.Plan) (*governance.Loaded, e
 			return nil, err
 		}
 	}
+	m, err := readMemory(tx)
+	if err != nil {
+		return nil, err
+	}
+	l.Horizon = m.Horizon
+	if key := plan.Checkpoint; key != nil {
+		l.Checkpoint = bytes.Clone(tx.Bucket(checkpoints).Get(cellKey(*key)))
+	}
 	if plan.Entries != nil {
 		return l, readEntries(tx, plan.Entries, l)
 	}
 	return l, nil
 }
 
+// readEntries ends before an entry that is missing, or of which something is gone.
 func readEntries(tx *bbolt.Tx, q *governance.EntryQuery, l *governance.Loaded) error {
 	for l.EntriesRead = q.After; l.EntriesRead-q.After < int64(q.Limit); l.EntriesRead++ {
 		batch := tx.Bucket(entries).Get(entryKey(q.Account, l.EntriesRead+1))
 		if batch == nil {
 			return nil
 		}
-		for ids := tx.Bucket(batches).Get(batch); len(ids) > 0; ids = ids[16:] {
+		ids := tx.Bucket(batches).Get(batch)
+		if ids == nil {
+			return nil
+		}
+		var entry []governance.Record
+		for ; len(ids) > 0; ids = ids[16:] {
 			var rec governance.Record
-			if err := read(tx, permits, ids[:16], &rec); err != nil {
+			if err := read(tx, permits, ids[:16], &rec); errors.Is(err, errAbsent) {
+				return nil
+			} else if err != nil {
 				return err
 			}
-			l.Entries = append(l.Entries, rec)
+			rec.Entry = l.EntriesRead + 1
+			entry = append(entry, rec)
 		}
+		l.Entries = append(l.Entries, entry...)
 	}
 	return nil
 }
@@ -242,6 +264,11 @@ func write(tx *bbolt.Tx, ch *governance.Changes) error {
 		}
 		rec.Terms = old.Terms
 		if err := put(tx, permits, rec.ID[:], rec); err != nil {
+			return err
+		}
+	}
+	if ch.Checkpoint != nil {
+		if err := writeCheckpoint(tx, ch.Checkpoint); err != nil {
 			return err
 		}
 	}

@@ -78,7 +78,7 @@ func TestGovernedProxy(t *testing.T) {
 		}
 	}
 	require.Positive(t, spent)
-	verified, err := gov.Verify(ctx)
+	verified, err := gov.Verify(ctx, governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, verified.Differences)
 }

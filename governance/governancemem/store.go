@@ -52,7 +52,7 @@ func New(o *Options) (*DB, error) {
 		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{}, declared: map[keys.Name]keys.Declared{},
 		windows: map[governance.ConstraintID]quota.Window{}, labels: map[governance.ConstraintID]governance.Label{}, cells: map[governance.AccountKey]governance.Cell{},
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
-		batches: map[governance.BatchID]struct{}{},
+		batches: map[governance.BatchID]int{}, checkpoints: map[governance.AccountKey][]byte{}, trimmed: map[governance.AccountKey]int64{},
 	}
 	policies := policy.NewMemory()
 	return &DB{Keys: &Keys{d}, Policies: policies, Store: &Store{d, policies}}, nil
@@ -78,9 +78,13 @@ type data struct {
 	labels  map[governance.ConstraintID]governance.Label
 	cells   map[governance.AccountKey]governance.Cell
 	permits map[governance.PermitID]*governance.Record
-	entries map[governance.AccountKey][][]governance.PermitID // by entry number, from 1
-	batches map[governance.BatchID]struct{}
+	entries map[governance.AccountKey][][]governance.PermitID // by entry number, from the first that was not trimmed
+	batches map[governance.BatchID]int                        // how many of its permits are there
 	notes   []governance.Note
+
+	checkpoints map[governance.AccountKey][]byte
+	trimmed     map[governance.AccountKey]int64
+	memory      governance.Memory
 }
 
 // Store keeps the counters.
@@ -126,7 +130,7 @@ func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Lo
 }
 
 func (d *data) load(plan *governance.Plan, locked bool) *governance.Loaded {
-	l := &governance.Loaded{Now: d.now().UnixMicro()}
+	l := &governance.Loaded{Now: d.now().UnixMicro(), Horizon: d.memory.Horizon}
 	l.Current = make([]governance.Current, len(plan.Constraints))
 	for i, id := range plan.Constraints {
 		window := d.windows[id]
@@ -153,18 +157,35 @@ func (d *data) load(plan *governance.Plan, locked bool) *governance.Loaded {
 			}
 		}
 	}
-	if q := plan.Entries; q != nil {
-		list := d.entries[q.Account]
-		end := min(q.After+int64(q.Limit), int64(len(list)))
-		l.EntriesRead = q.After
-		for n := q.After; n < end; n++ {
-			for _, id := range list[n] {
-				l.Entries = append(l.Entries, *d.permits[id])
-			}
-			l.EntriesRead = n + 1
-		}
+	if plan.Entries != nil {
+		d.loadEntries(plan.Entries, l)
+	}
+	if plan.Checkpoint != nil {
+		l.Checkpoint = bytes.Clone(d.checkpoints[*plan.Checkpoint])
 	}
 	return l
+}
+
+func (d *data) loadEntries(q *governance.EntryQuery, l *governance.Loaded) {
+	l.EntriesRead = q.After
+	first := q.After - d.trimmed[q.Account]
+	if first < 0 {
+		return // the next one is gone
+	}
+	list := d.entries[q.Account]
+	for n := first; n < min(first+int64(q.Limit), int64(len(list))); n++ {
+		entry := make([]governance.Record, 0, len(list[n]))
+		for _, id := range list[n] {
+			rec := d.permits[id]
+			if rec == nil {
+				return
+			}
+			entry = append(entry, *rec)
+			entry[len(entry)-1].Entry = l.EntriesRead + 1
+		}
+		l.Entries = append(l.Entries, entry...)
+		l.EntriesRead++
+	}
 }
 
 // cell returns a copy that decide may change.
@@ -202,7 +223,7 @@ func (d *data) apply(ch *governance.Changes) error {
 		d.cells[c.Key] = c
 	}
 	if b := ch.Batch; b != nil {
-		d.batches[b.ID] = struct{}{}
+		d.batches[b.ID] = len(b.Permits)
 		ids := make([]governance.PermitID, len(b.Permits))
 		for i := range b.Permits {
 			rec := b.Permits[i]
@@ -217,6 +238,10 @@ func (d *data) apply(ch *governance.Changes) error {
 	for i := range ch.Permits {
 		rec := ch.Permits[i]
 		d.permits[rec.ID] = &rec
+	}
+	if c := ch.Checkpoint; c != nil {
+		d.checkpoints[c.Account] = bytes.Clone(c.Data)
+		d.trim(c.Account, c.Trim)
 	}
 	for _, note := range ch.Notes {
 		note.Number = int64(len(d.notes)) + 1

@@ -89,9 +89,10 @@ func (s *schemas) take(t testing.TB) (name string, old bool) {
 const emptied = `do $$ declare t text; begin
 	set local session_replication_role = replica;
 	for t in select relname from pg_class where relnamespace = '{}'::regnamespace and relkind in ('r', 'p') and not relispartition
-		and relname not in ('tallystick_migrations', 'governance_meta')
+		and relname not in ('tallystick_migrations', 'governance_meta', 'policy_state')
 	loop execute format('delete from {}.%I', t); end loop;
-	update {}.governance_meta set horizon_us = 0;
+	update {}.governance_meta set horizon_us = 0, pruned_permits = 0, pruned_tokens = 0, pruned_cost_microusd = 0;
+	update {}.policy_state set generation = '\x50b5da85b5e3949540f8f9e3896bdb5c35bbe74472c3485d6f629c04454e5274', revision = 1;
 end $$`
 
 // TestBouncerBarrier: an edit waits for the admissions of the whole fleet, though none of them has a

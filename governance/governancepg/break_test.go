@@ -107,7 +107,7 @@ func (w *bench) connect(t *testing.T, b benchOptions) {
 // settled checks, at the end, that nothing is left behind: in the books, in the pool.
 func (w *bench) settled(t *testing.T) {
 	t.Helper()
-	v, err := w.truth.Verify(t.Context())
+	v, err := w.truth.Verify(t.Context(), governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 	require.Eventually(t, func() bool { return w.pool.Stat().AcquiredConns() == 0 }, patience, tick)

@@ -74,7 +74,7 @@ func TestKilledProcess(t *testing.T) {
 		require.Equal(t, verb == "admitted" && !settledUnsaid(t, o, id), open[id], "permit %s was %s", id, verb)
 	}
 	require.NotEmpty(t, open)
-	v, err := w.gov.Verify(ctx)
+	v, err := w.gov.Verify(ctx, governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 }
@@ -173,7 +173,7 @@ func TestServerHangs(t *testing.T) {
 		_, err := w.gov.Admit(ctx, w.request(1))
 		return err == nil
 	}, 30*time.Second, 10*time.Millisecond)
-	v, err := w.gov.Verify(ctx)
+	v, err := w.gov.Verify(ctx, governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 }

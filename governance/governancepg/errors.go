@@ -18,7 +18,7 @@ func translate(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, own := range [...]error{governance.ErrCorrupt, governance.ErrRetry, governance.ErrUnavailable, governance.ErrUnknownOutcome} {
+	for _, own := range [...]error{governance.ErrCorrupt, governance.ErrRetry, governance.ErrLockTimeout, governance.ErrUnavailable, governance.ErrUnknownOutcome} {
 		if errors.Is(err, own) {
 			return err
 		}

@@ -3,6 +3,8 @@ package governancepg
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -20,11 +22,11 @@ func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) ([]govern
 		states[i] = int16(state)
 	}
 	var list []governance.Record
-	err := s.read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+	err := s.readRing(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
 		list = nil
 		var b pgx.Batch
-		for i := range slots {
-			b.Queue(s.q.permitList[i], pgUUID(q.After), states, int16(q.Flags), int64(q.Limit)).Query(func(rows pgx.Rows) error {
+		for _, sql := range append(s.q.permitList[:], s.q.keptList) {
+			b.Queue(sql, pgUUID(q.After), states, int16(q.Flags), int64(q.Limit)).Query(func(rows pgx.Rows) error {
 				return scanPermits(rows, func(rec governance.Record) { list = append(list, rec) })
 			})
 		}
@@ -104,6 +106,33 @@ func (s *Store) Notes(ctx context.Context, q governance.NoteQuery) ([]governance
 		return rows.Err()
 	})
 	return list, translate(err)
+}
+
+// readRing is read for what looks at the ring. An emptied partition is empty for older
+// snapshots too, which do not see what was kept of it: they are taken again.
+func (s *Store) readRing(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
+	const attempts = slots + 4 // Prune empties each partition once
+	for i := 1; ; i++ {
+		var before, after int64
+		err := s.read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+			if err := tx.QueryRow(ctx, s.q.truncations).Scan(&before); err != nil {
+				return err
+			}
+			return fn(ctx, tx)
+		})
+		if err != nil && !errors.Is(err, governance.ErrCorrupt) {
+			return err
+		}
+		if looked := s.pool.QueryRow(ctx, s.q.truncations).Scan(&after); looked != nil {
+			return errorsOf(err, pgtx.Scrub(looked))
+		}
+		if before == after {
+			return err
+		}
+		if i == attempts {
+			return fmt.Errorf("%w: partitions are emptied again and again", governance.ErrUnavailable)
+		}
+	}
 }
 
 // read runs a function in one snapshot.

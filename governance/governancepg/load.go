@@ -1,7 +1,6 @@
 package governancepg
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -23,7 +22,8 @@ type load struct {
 	now    int64                             // the database's clock; zero until it was read
 	mark   []byte
 	batch  map[governance.BatchID]*batchRow
-	listed []governance.BatchID // batches of the entries that the plan asked for
+	listed []governance.BatchID             // batches of the entries that the plan asked for
+	kept   map[governance.PermitID]struct{} // loaded permits that were moved out of the ring
 }
 
 // version identifies a cell's row.
@@ -89,7 +89,18 @@ func (l *load) queue(b *pgx.Batch, lock bool) {
 		}
 	}
 	if e := l.plan.Entries; e != nil {
+		l.loaded.EntriesRead = e.After
 		b.Queue(q.entries, pgUUID(e.Account.Constraint), e.Account.WindowStart, e.After, int64(e.Limit)).Query(l.entries)
+	}
+	if key := l.plan.Checkpoint; key != nil {
+		b.Queue(q.checkpoint, pgUUID(key.Constraint), key.WindowStart).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := rows.Scan(&l.loaded.Checkpoint); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
 	}
 }
 
@@ -205,113 +216,6 @@ func scanCell(rows pgx.Rows, more ...any) (c governance.Cell, v version, err err
 	}
 	c.Key.Constraint, c.Kind = id.Bytes, governance.Kind(kind)
 	return c, v, c.UnmarshalState(state)
-}
-
-// entries reads which batches reserved in an account.
-func (l *load) entries(rows pgx.Rows) error {
-	l.loaded.EntriesRead = l.plan.Entries.After
-	l.batch = map[governance.BatchID]*batchRow{}
-	for rows.Next() {
-		var number int64
-		var id pgtype.UUID
-		if err := rows.Scan(&number, &id); err != nil {
-			return err
-		}
-		if number != l.loaded.EntriesRead+1 {
-			return fmt.Errorf("%w: entry %d is missing", governance.ErrCorrupt, l.loaded.EntriesRead+1)
-		}
-		l.loaded.EntriesRead = number
-		l.batch[id.Bytes] = nil
-		l.listed = append(l.listed, id.Bytes)
-	}
-	return rows.Err()
-}
-
-// finish reads what depends on the first answers: the clock where no state came with it,
-// terms, and the permits of entries. An ordinary step needs none of it.
-func (l *load) finish(ctx context.Context, send func(context.Context, *pgx.Batch) error) error {
-	if l.now == 0 {
-		var b pgx.Batch
-		l.queueClock(&b)
-		if err := send(ctx, &b); err != nil {
-			return err
-		}
-	}
-	if l.plan.Entries == nil && (l.plan.NoTerms || len(l.plan.Permits) == 0) {
-		return nil
-	}
-	if l.batch == nil {
-		l.batch = map[governance.BatchID]*batchRow{}
-	}
-	for i := range l.loaded.Permits {
-		if l.loaded.Permits[i].State != 0 {
-			l.batch[l.loaded.Permits[i].Batch] = nil
-		}
-	}
-	if err := l.s.readBatches(ctx, l.batch, send); err != nil {
-		return err
-	}
-	if l.plan.Entries != nil {
-		var wanted []governance.PermitID
-		for _, id := range l.listed {
-			wanted = append(wanted, l.batch[id].permits...)
-		}
-		// Permits that the plan names anyway are answered there, not twice.
-		var b pgx.Batch
-		for slot, ids := range bySlot(wanted) {
-			b.Queue(l.s.q.permits[slot], ids).Query(func(rows pgx.Rows) error {
-				return scanPermits(rows, func(rec governance.Record) {
-					if _, named := searchPermit(l.plan.Permits, rec.ID); !named {
-						l.loaded.Entries = append(l.loaded.Entries, rec)
-					}
-				})
-			})
-		}
-		if b.Len() > 0 {
-			if err := send(ctx, &b); err != nil {
-				return err
-			}
-		}
-	}
-	return errorsOf(attachTerms(l.loaded.Permits, l.batch), attachTerms(l.loaded.Entries, l.batch))
-}
-
-// readBatches fills the map's rows.
-func (s *Store) readBatches(ctx context.Context, batches map[governance.BatchID]*batchRow, send func(context.Context, *pgx.Batch) error) error {
-	if len(batches) == 0 {
-		return nil
-	}
-	ids := make([]governance.BatchID, 0, len(batches))
-	for id := range batches {
-		ids = append(ids, id)
-	}
-	var b pgx.Batch
-	for slot, list := range bySlot(ids) {
-		b.Queue(s.q.batchTerms[slot], list).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				var id pgtype.UUID
-				var row batchRow
-				var permits []byte
-				if err := rows.Scan(&id, &row.terms, &permits); err != nil {
-					return err
-				}
-				for ; len(permits) >= 16; permits = permits[16:] {
-					row.permits = append(row.permits, governance.PermitID(permits[:16]))
-				}
-				batches[id.Bytes] = &row
-			}
-			return rows.Err()
-		})
-	}
-	if err := send(ctx, &b); err != nil {
-		return err
-	}
-	for id, row := range batches {
-		if row == nil {
-			return fmt.Errorf("%w: batch %s is missing", governance.ErrCorrupt, id)
-		}
-	}
-	return nil
 }
 
 // attachTerms gives each record the terms that it captured.

@@ -218,7 +218,7 @@ func (l *load) end(t *testing.T) {
 			require.Equal(t, [3]int64{l.admitted.Load(), 0, 0}, [3]int64{v.Consumed, v.Uncertain, v.Reserved})
 		}
 	}
-	v, err := gov.Verify(ctx)
+	v, err := gov.Verify(ctx, governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 	for _, p := range l.plants {

@@ -25,6 +25,10 @@ func TestPlans(t *testing.T) {
 			"lock": q.lock, "current": q.current, "accounts": q.accounts, "entries": q.entries, "windows": q.windows,
 			"admit": q.admit[3], "advance": q.advance[3], "update": q.update, "remove": q.remove, "permits": q.permits[3], "permitUpdate": q.permitUpdate[3],
 			"batchTerms": q.batchTerms[3],
+			"checkpoint": q.checkpoint, "checkpointPut": q.checkpointPut, "trim": q.trim, "kept": q.kept, "keptUpdate": q.keptUpdate,
+			"keptBatches": q.keptBatches, "keptScan": q.keptScan, "keptDrop": q.keptDrop, "keptBatchScan": q.keptBatchScan,
+			"newest": q.newest[3], "scan": q.scan[3], "move": q.move[3], "drop": q.drop[3], "there": q.there[3],
+			"batchScan": q.batchScan[3], "batchKeep": q.batchKeep[3], "batchDrop": q.batchDrop[3],
 		} {
 			t.Run(when+"/"+name, func(t *testing.T) {
 				plan := explain(t, handle.Store, sql)
@@ -61,7 +65,11 @@ func explain(t *testing.T, s *Store, sql string) string {
 	for strings.Contains(sql, fmt.Sprintf("$%d", params+1)) {
 		params++
 	}
-	rows, err := tx.Query(t.Context(), "explain execute checked("+strings.TrimSuffix(strings.Repeat("null,", params), ",")+")", pgx.QueryExecModeSimpleProtocol)
+	arguments := ""
+	if params > 0 {
+		arguments = "(" + strings.TrimSuffix(strings.Repeat("null,", params), ",") + ")"
+	}
+	rows, err := tx.Query(t.Context(), "explain execute checked"+arguments, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -26,6 +26,7 @@ type queries struct {
 	permits, batchInsert, batchTerms, tombstone [slots]string
 	admit, advance, permitWhole                 [slots]string
 	permitUpdate, permitList                    [slots]string
+	forgetting
 }
 
 const cellColumns = `c.constraint_id, c.window_start_us, c.epoch, c.updates, c.window_end_us, c.kind, c.consumed, c.uncertain, c.reserved, c.granted, c.observed, c.frozen, c.entries, c.state`
@@ -77,6 +78,7 @@ where (c.constraint_id, c.window_start_us) > ($1::uuid, $2::bigint) and c.kind =
 	for _, sql := range q.shared() {
 		*sql = s.Splice(*sql)
 	}
+	q.forgetting = spliceForgetting(s)
 	for i := range slots {
 		permits, batches := fmt.Sprintf("{{schema}}.governance_permits_%02d", i), fmt.Sprintf("{{schema}}.governance_batches_%02d", i)
 		q.permits[i] = s.Splice(`select ` + permitColumns + ` from ` + permits + ` p where p.slot = ` + fmt.Sprint(i) + ` and p.id = any($1::uuid[])`)

@@ -180,8 +180,13 @@ func (s *Store) decide(ctx context.Context, tx *pgtx.Tx, l *load, decide func(*g
 
 // View implements governance.Store, in one snapshot.
 func (s *Store) View(ctx context.Context, plan *governance.Plan) (*governance.Loaded, error) {
-	l := s.loading(plan)
-	err := s.read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+	var l *load
+	read := s.read
+	if len(plan.Permits) > 0 || plan.Entries != nil {
+		read = s.readRing
+	}
+	err := read(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+		l = s.loading(plan)
 		var b pgx.Batch
 		l.queue(&b, false)
 		if err := tx.Send(ctx, &b); err != nil {

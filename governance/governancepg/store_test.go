@@ -155,7 +155,7 @@ func (w *world) admit(t testing.TB, tokens int64) *governance.Permit {
 // verify compares the tokens of the day, and every account with its permits.
 func (w *world) verify(t testing.TB, consumed, uncertain, reserved int64) {
 	t.Helper()
-	v, err := w.gov.Verify(t.Context())
+	v, err := w.gov.Verify(t.Context(), governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 	verdicts, err := w.gov.Usage(t.Context(), &w.principal)

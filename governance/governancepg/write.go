@@ -25,7 +25,10 @@ func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
 			s.writeBatch(b, ch.Batch)
 		}
 	}
-	s.writePermits(b, ch.Permits)
+	s.writePermits(b, l, ch.Permits)
+	if c := ch.Checkpoint; c != nil {
+		s.writeCheckpoint(b, c)
+	}
 	for i := range ch.Notes {
 		n := &ch.Notes[i]
 		var start *int64
@@ -263,9 +266,17 @@ func divide(list []governance.Record) (parts [slots]*permitArrays) {
 	return parts
 }
 
-func (s *Store) writePermits(b *pgx.Batch, list []governance.Record) {
+func (s *Store) writePermits(b *pgx.Batch, l *load, list []governance.Record) {
 	if len(list) == 0 {
 		return
+	}
+	list, kept := l.apart(list)
+	if len(kept) > 0 {
+		a := &permitArrays{}
+		for i := range kept {
+			a.add(&kept[i])
+		}
+		b.Queue(s.q.keptUpdate, a.ids, a.ended, a.states, a.flags, a.versions, a.tokens, a.costs, a.segments, a.outcomes, a.resolutions)
 	}
 	for slot, a := range divide(list) {
 		if a != nil {

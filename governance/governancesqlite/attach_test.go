@@ -220,7 +220,7 @@ func TestDamagedRows(t *testing.T) {
 			} else if rows, _ := n.RowsAffected(); rows == 0 {
 				t.Fatal("nothing was spoiled")
 			}
-			_, err1 := d.g.Verify(t.Context())
+			_, err1 := d.g.Verify(t.Context(), governance.VerifyQuery{})
 			_, err2 := d.g.Holds(t.Context(), governance.HoldQuery{})
 			_, err3 := d.admit(t.Context())
 			if !errors.Is(errors.Join(err1, err2, err3), governance.ErrCorrupt) {
@@ -250,7 +250,7 @@ func TestMissingEntry(t *testing.T) {
 	if _, err := d.sql.Exec("delete from governance_entries where number = 3"); err != nil {
 		t.Fatal(err)
 	}
-	v, err := d.g.Verify(t.Context())
+	v, err := d.g.Verify(t.Context(), governance.VerifyQuery{})
 	if err != nil || len(v.Differences) != 2 {
 		t.Fatalf("verify: %+v, %v; want a difference in both accounts", v, err)
 	}
@@ -276,7 +276,7 @@ func TestOlderSchema(t *testing.T) {
 func TestNewerSchemaPasses(t *testing.T) {
 	o := open(t, filepath.Join(t.TempDir(), "governance.db"), now())
 	for _, q := range []string{
-		"insert into tallystick_migrations (package, version, name, checksum) values ('governancesqlite', 2, 'later', 'x')",
+		"insert into tallystick_migrations (package, version, name, checksum) values ('governancesqlite', 3, 'later', 'x')",
 		"alter table governance_permits add column later integer", "create table later (id integer primary key)",
 	} {
 		if _, err := o.sql.Exec(q); err != nil {

@@ -173,7 +173,7 @@ func checkSaid(t *testing.T, path string, said map[string]string) {
 		t.Fatal(err)
 	}
 	defer g.Close(ctx)
-	v, err := g.Verify(ctx)
+	v, err := g.Verify(ctx, governance.VerifyQuery{})
 	if err != nil || len(v.Differences) != 0 {
 		t.Fatalf("verify: %+v, %v", v, err)
 	}

@@ -93,7 +93,7 @@ func budget(ctx context.Context, db *sql.DB) error {
 	v := refused.Verdict
 	fmt.Printf("refused: %s: limit %d, consumed %d, uncertain %d, left %d\n", refused.Reason, v.Limit, v.Consumed, v.Uncertain, v.Remaining())
 
-	books, err := gov.Verify(ctx)
+	books, err := gov.Verify(ctx, governance.VerifyQuery{})
 	if err != nil {
 		return err
 	}

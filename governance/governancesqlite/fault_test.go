@@ -66,7 +66,7 @@ func (d *governed) admit(ctx context.Context) (*governance.Permit, error) {
 // reserved is what the store itself says, and Verify 0.
 func (d *governed) reserved(t testing.TB) (tokens int64, permits int) {
 	t.Helper()
-	v, err := d.g.Verify(t.Context())
+	v, err := d.g.Verify(t.Context(), governance.VerifyQuery{})
 	if err != nil || len(v.Differences) != 0 {
 		t.Fatalf("verify: %+v, %v", v, err)
 	}

@@ -28,7 +28,7 @@ func load(tx *sqlitetx.Tx, plan *governance.Plan, locked bool) (*governance.Load
 	if err := loadPermits(tx, plan, l, from); err != nil {
 		return nil, nil, err
 	}
-	for _, part := range [...]func(*sqlitetx.Tx, *governance.Plan, *governance.Loaded) error{loadAccounts, loadDefinitions, loadEntries} {
+	for _, part := range [...]func(*sqlitetx.Tx, *governance.Plan, *governance.Loaded) error{loadAccounts, loadDefinitions, loadEntries, loadCheckpoint} {
 		if err := part(tx, plan, l); err != nil {
 			return nil, nil, err
 		}

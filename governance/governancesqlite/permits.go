@@ -150,53 +150,6 @@ func loadPermits(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded, f
 	return nil
 }
 
-// loadEntries reads every permit of the batches that reserved in an account.
-func loadEntries(tx *sqlitetx.Tx, plan *governance.Plan, l *governance.Loaded) error {
-	q := plan.Entries
-	if q == nil {
-		return nil
-	}
-	l.EntriesRead = q.After
-	var numbers []int64
-	var number, of int64
-	err := each(tx, selectEntries, []any{&number, &of}, func() error {
-		if number == l.EntriesRead+1 { // behind a gap nothing is read: the account's own count tells of it
-			l.EntriesRead = number
-			numbers = append(numbers, of)
-		}
-		return nil
-	}, q.Account.Constraint[:], q.Account.WindowStart, q.After, q.Limit)
-	if err != nil || len(numbers) == 0 {
-		return err
-	}
-	a := assembly{tx: tx}
-	if err := a.read(slices.Clone(numbers)); err != nil {
-		return err
-	}
-	var ids []byte
-	for _, n := range numbers {
-		b := a.batches[n]
-		if b == nil {
-			return corrupt("governance_entries")
-		}
-		for i := range b.permits {
-			ids = append(ids, b.permits[i].ID[:]...)
-		}
-	}
-	list, err := a.byID(ids)
-	if err != nil {
-		return err
-	}
-	if err := a.complete(list); err != nil {
-		return err
-	}
-	l.Entries = make([]governance.Record, len(list))
-	for i := range list {
-		l.Entries[i] = list[i].record
-	}
-	return nil
-}
-
 // Permits implements governance.Store.
 func (s *Store) Permits(ctx context.Context, q governance.PermitQuery) ([]governance.Record, error) {
 	var list []governance.Record

@@ -74,6 +74,20 @@ const (
 	listHeld = `SELECT 0, ` + permitColumns + ` FROM governance_permits
 	WHERE (state = 1 OR flags & 11 <> 0) AND id > ?1 AND ((?2 >> state) & 1 = 1 OR flags & ?3 <> 0) ORDER BY id LIMIT ?4`
 
+	selectCheckpoint = `SELECT data FROM governance_checkpoints WHERE constraint_id = ?1 AND window_start_us = ?2`
+	upsertCheckpoint = `INSERT INTO governance_checkpoints (constraint_id, window_start_us, data) VALUES (?1, ?2, ?3)
+	ON CONFLICT (constraint_id, window_start_us) DO UPDATE SET data = excluded.data`
+	trimEntries = `DELETE FROM governance_entries WHERE constraint_id = ?1 AND window_start_us = ?2 AND number > ?3 AND number <= ?4`
+
+	selectMemory = `SELECT horizon_us, pruned_permits, pruned_tokens, pruned_cost_microusd FROM governance_meta`
+	raiseHorizon = `UPDATE governance_meta SET horizon_us = max(horizon_us, ?1)`
+	addPruned    = `UPDATE governance_meta SET pruned_permits = pruned_permits + ?1, pruned_tokens = pruned_tokens + ?2, pruned_cost_microusd = pruned_cost_microusd + ?3`
+	// Ids are ordered by the time inside them: ?2 is the least one that is not older than the horizon.
+	listOld     = `SELECT 0, ` + permitColumns + ` FROM governance_permits WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3`
+	countFresh  = `SELECT count(*) FROM governance_fresh WHERE id < ?`
+	forgetOne   = `DELETE FROM governance_permits WHERE id = ?`
+	forgetBatch = `DELETE FROM governance_batches WHERE number = ?`
+
 	insertNote = `INSERT INTO governance_notes (at_us, actor, action, permit, constraint_id, window_start_us, reason, before, after)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	selectNotes = `SELECT number, at_us, actor, action, permit, constraint_id, window_start_us, reason, before, after

@@ -25,6 +25,9 @@ func write(tx *sqlitetx.Tx, from *origins, ch *governance.Changes) error {
 	if err := updatePermits(tx, from, ch.Permits); err != nil {
 		return err
 	}
+	if err := writeCheckpoint(tx, ch.Checkpoint); err != nil {
+		return err
+	}
 	return writeNotes(tx, ch.Notes)
 }
 

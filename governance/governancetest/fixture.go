@@ -73,12 +73,12 @@ func (e *env) balance() {
 }
 
 // wantDifferences verifies the books.
-func (e *env) wantDifferences(n int) *governance.Verification {
+func (e *env) wantDifferences(n int) governance.VerifyReport {
 	e.Helper()
 	g, err := governance.New(e.b, &governance.Options{StepTimeout: patience})
 	e.ok(err)
 	defer g.Close(e.ctx)
-	v, err := g.Verify(e.ctx)
+	v, err := g.Verify(e.ctx, governance.VerifyQuery{})
 	e.ok(err)
 	if len(v.Differences) != n {
 		e.Fatalf("Verify found %d differences, want %d: %+v", len(v.Differences), n, v.Differences)

@@ -12,6 +12,7 @@
 package governancetest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,7 @@ type group struct {
 func storeGroups() []group {
 	return []group{
 		{"Step", stepCases()}, {"View", viewCases()}, {"Permits", permitsCases()}, {"Accounts", accountsCases()}, {"Values", valuesCases()},
+		{"Checkpoint", checkpointCases()}, {"Forget", forgetCases()},
 	}
 }
 
@@ -74,7 +76,8 @@ func governorGroups() []group {
 	return []group{
 		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
 		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()}, {"Notes", notesCases()},
-		{"Policies", policiesCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", verifyCases()}, {"Restart", restartCases()},
+		{"Policies", policiesCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", slices.Concat(verifyCases(), booksCases())},
+		{"Prune", pruneCases()}, {"Restart", restartCases()},
 		{"Random", randomCases()},
 	}
 }

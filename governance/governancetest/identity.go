@@ -138,10 +138,10 @@ func identityPruned(e *env) {
 	p, err := e.g.Admit(e.ctx, ask(c, both(1, 1), fresh))
 	e.ok(err)
 	e.settle(p, governance.Used(1, 1))
-	// Its id does not come to life again when it is old.
+	// Its id does not come to life again when it is old, whether or not anything was pruned.
 	e.advance(40 * 24 * time.Hour)
 	_, err = e.g.Admit(e.ctx, ask(c, both(1, 1), fresh))
-	e.is(err, governance.ErrPruned)
+	e.is(err, governance.ErrTerminal)
 }
 
 func identityFuture(e *env) {

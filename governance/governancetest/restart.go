@@ -122,7 +122,7 @@ func handlesSame(e *env) {
 		}
 		e.settle(p, governance.Used(1, 1))
 	}
-	v, err := g.Verify(e.ctx)
+	v, err := g.Verify(e.ctx, governance.VerifyQuery{})
 	e.ok(err)
 	e.equal("differences", len(v.Differences), 0)
 	e.held(c, governance.ScopeTeam, "tokens_per_day", 10, 0, 0)

@@ -165,7 +165,7 @@ func valuesCorruptTerms(e *env) {
 	e.is(err, governance.ErrCorrupt)
 	_, err = e.g.Resolve(e.ctx, governance.Evidence{ID: rec.ID, Outcome: governance.NotSent(), Actor: "ops", Reason: "test"})
 	e.is(err, governance.ErrCorrupt)
-	if _, err = e.g.Verify(e.ctx); !errors.Is(err, governance.ErrCorrupt) {
+	if _, err = e.g.Verify(e.ctx, governance.VerifyQuery{}); !errors.Is(err, governance.ErrCorrupt) {
 		e.Fatalf("Verify over terms that cannot be read: %v", err)
 	}
 }

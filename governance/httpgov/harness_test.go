@@ -272,7 +272,7 @@ func (g *gate) spent(money, tokens books) {
 
 func (g *gate) balanced() {
 	g.Helper()
-	v, err := g.gov.Verify(context.Background())
+	v, err := g.gov.Verify(context.Background(), governance.VerifyQuery{})
 	check(g, err)
 	if len(v.Differences) > 0 {
 		g.Errorf("the books differ: %+v", v.Differences)

@@ -163,7 +163,7 @@ func (g *governed) checkBooks(ctx context.Context) error {
 	if g.found != g.admitted.Load() {
 		return fmt.Errorf("%d admissions, but %d permits", g.admitted.Load(), g.found)
 	}
-	v, err := g.gov.Verify(ctx)
+	v, err := g.gov.Verify(ctx, governance.VerifyQuery{})
 	if err != nil {
 		return err
 	}

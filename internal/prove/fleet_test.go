@@ -213,7 +213,7 @@ func (f *fleet) verify(t *testing.T) {
 	gov, err := governance.New(f.store, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, gov.Close(t.Context())) }()
-	v, err := gov.Verify(t.Context())
+	v, err := gov.Verify(t.Context(), governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
 }

@@ -33,9 +33,9 @@ type Options struct {
 	Governor *governance.Governor
 	// Token is what operators present. An empty one lets nobody in.
 	Token string
-	// Timeout bounds every request but the audit. Default 10 s.
+	// Timeout bounds every request but the audit and pruning. Default 10 s.
 	Timeout time.Duration
-	// AuditTimeout bounds the audit. Default 5 min.
+	// AuditTimeout bounds those. Default 5 min.
 	AuditTimeout time.Duration
 	// Changed is told of a key whose cached principals are out of date.
 	Changed func(keyID string)
@@ -100,6 +100,7 @@ func Handler(o Options) http.Handler {
 	route("GET frozen", a.Timeout, a.listFrozen)
 	route("POST frozen/release", a.Timeout, a.release)
 	route("POST verify", a.AuditTimeout, a.verify)
+	route("POST prune", a.AuditTimeout, a.prune)
 	route("GET notes", a.Timeout, a.listNotes)
 	route("GET policies", a.Timeout, a.listPolicies)
 	sized("POST policies/diff", a.Timeout, maxPolicies, a.diffPolicies)

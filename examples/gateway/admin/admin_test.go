@@ -380,6 +380,23 @@ func TestBooks(t *testing.T) {
 	w.must("POST", "verify", nil, &v)
 	require.True(t, v.Balanced)
 	require.Equal(t, int64(2), v.Accounts)
+	w.must("POST", "verify?full=true", nil, &v)
+	require.True(t, v.Balanced)
+
+	var done report.Pruning
+	w.must("POST", "prune", object{"older_than": "720h", "actor": "ops", "reason": "kept for long enough"}, &done)
+	require.Zero(t, done.Removed)
+	require.Empty(t, done.Differences)
+	w.must("POST", "prune", object{"before": time.Now().AddDate(0, -2, 0), "actor": "ops", "reason": "kept for long enough"}, &done)
+	for field, bad := range map[string]object{
+		"before":     {"actor": "ops", "reason": "why"},
+		"older_than": {"older_than": "a month", "actor": "ops", "reason": "why"},
+		"actor":      {"older_than": "720h", "reason": "why"},
+	} {
+		problem := w.problem(w.do("POST", "prune", bad, nil))
+		require.Equal(t, 400, problem.Status)
+		require.Equal(t, field, problem.Field)
+	}
 }
 
 func TestUnreachable(t *testing.T) {

@@ -174,12 +174,40 @@ func (a *api) release(c *call) (any, error) {
 }
 
 func (a *api) verify(c *call) (any, error) {
-	if err := c.nothing(); err != nil {
+	var q governance.VerifyQuery
+	if err := c.parameters(map[string]any{"full": &q.Full}); err != nil {
 		return nil, err
 	}
-	v, err := a.Governor.Verify(c.ctx)
+	if data, err := c.body(); err != nil {
+		return nil, err
+	} else if len(data) > 0 {
+		return nil, invalid("", "this request has no body")
+	}
+	v, err := a.Governor.Verify(c.ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	return report.VerificationOf(v), nil
+}
+
+func (a *api) prune(c *call) (any, error) {
+	data, err := c.document()
+	if err != nil {
+		return nil, err
+	}
+	var q governance.PruneQuery
+	var older string
+	if err := fields(data, map[string]any{"before": &q.Before, "older_than": &older, "actor": &q.Actor, "reason": &q.Reason}); err != nil {
+		return nil, err
+	}
+	if older != "" {
+		if q.OlderThan, err = time.ParseDuration(older); err != nil {
+			return nil, invalid("older_than", "must be a duration such as 720h")
+		}
+	}
+	done, err := a.Governor.Prune(c.ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return report.PruningOf(done), nil
 }

@@ -34,6 +34,7 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway holds  list | resolve | frozen | release
   gateway policies list | diff -f FILE | apply -f FILE | delete NAME
   gateway verify                     audit all accounts
+  gateway prune                      forget what ended long ago, once its sums are proved
   gateway notes                      what operators resolved and released, and why
   gateway status                     what a running gateway goes by, and what of its store is down
   gateway keys import                keys of a stopped gateway, of LiteLLM or of new-api, by hash
@@ -106,6 +107,8 @@ func (p Process) run(ctx context.Context) error {
 		return p.group(ctx, name, rest, policyCommands)
 	case "verify":
 		return p.operate(ctx, name, rest, verifyCommand)
+	case "prune":
+		return p.operate(ctx, name, rest, pruneCommand)
 	case "notes":
 		return p.operate(ctx, name, rest, notesCommand)
 	case "status":

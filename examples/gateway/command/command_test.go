@@ -30,7 +30,7 @@ func TestHelp(t *testing.T) {
 		status, out, errs := run(t, args...)
 		require.Zero(t, status)
 		require.Empty(t, errs)
-		for _, name := range []string{"demo", "serve", "provider", "teams", "keys", "holds", "verify", "-sqlite"} {
+		for _, name := range []string{"demo", "serve", "provider", "teams", "keys", "holds", "verify", "prune", "-sqlite"} {
 			require.Contains(t, out, name)
 		}
 	}
@@ -148,6 +148,9 @@ func TestOnTheFile(t *testing.T) {
 	require.Contains(t, do("holds", "list"), "PERMIT")
 	require.Contains(t, do("holds", "frozen"), "CONSTRAINT")
 	require.Contains(t, do("verify"), "the books balance")
+	require.Contains(t, do("verify", "-full"), "the books balance")
+	require.Contains(t, do("prune", "-older-than", "720h", "-actor", "ops", "-reason", "kept for long enough"), "HORIZON")
+	require.Contains(t, do("prune", "-before", "2020-01-31", "-actor", "ops", "-reason", "kept for long enough"), "REMOVED")
 	require.True(t, operate[report.Verification](t, append([]string{"verify"}, over...)...).Balanced)
 }
 

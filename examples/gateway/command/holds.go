@@ -88,8 +88,14 @@ var holdCommands = map[string]operation{
 	}},
 }
 
-var verifyCommand = operation{"", func(*flag.FlagSet) *request {
-	return &request{method: http.MethodPost, path: at("verify"), print: func(o *output, answer json.RawMessage) error {
+var verifyCommand = operation{"", func(set *flag.FlagSet) *request {
+	full := set.Bool("full", false, "read everything that is still there, and check the checkpoints too")
+	return &request{method: http.MethodPost, path: at("verify"), query: func(q url.Values) error {
+		if *full {
+			q.Set("full", "true")
+		}
+		return nil
+	}, print: func(o *output, answer json.RawMessage) error {
 		v, err := into[report.Verification](answer)
 		if err != nil {
 			return err

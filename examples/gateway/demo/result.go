@@ -87,7 +87,7 @@ func (r *Result) read(ctx context.Context, s *server.Server, seen *ledger) error
 		}
 		r.Teams = append(r.Teams, team)
 	}
-	v, err := s.Governor.Verify(ctx)
+	v, err := s.Governor.Verify(ctx, governance.VerifyQuery{})
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,7 @@ type Difference struct {
 }
 
 // VerificationOf writes an audit.
-func VerificationOf(v *governance.Verification) Verification {
+func VerificationOf(v governance.VerifyReport) Verification {
 	out := Verification{
 		Balanced: len(v.Differences) == 0, Accounts: v.Accounts, Reservations: v.Permits, Differences: []Difference{},
 	}

@@ -219,7 +219,7 @@ func (g *gateway) permits() []governance.Record {
 
 func (g *gateway) balanced() {
 	g.Helper()
-	v, err := g.governor.Verify(g.Context())
+	v, err := g.governor.Verify(g.Context(), governance.VerifyQuery{})
 	require.NoError(g, err)
 	require.Empty(g, v.Differences)
 }

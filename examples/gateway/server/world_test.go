@@ -307,7 +307,7 @@ func (w *world) settled() {
 func (w *world) balanced() {
 	w.t.Helper()
 	w.settled()
-	v, err := w.server.Governor.Verify(w.t.Context())
+	v, err := w.server.Governor.Verify(w.t.Context(), governance.VerifyQuery{})
 	require.NoError(w.t, err)
 	require.Empty(w.t, v.Differences)
 }

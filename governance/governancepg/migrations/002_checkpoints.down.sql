@@ -1,0 +1,9 @@
+ALTER TABLE {{schema}}.governance_meta
+    DROP COLUMN truncations,
+    DROP COLUMN prunes,
+    DROP COLUMN pruned_cost_microusd,
+    DROP COLUMN pruned_tokens,
+    DROP COLUMN pruned_permits;
+DROP TABLE {{schema}}.governance_kept_batches;
+DROP TABLE {{schema}}.governance_kept;
+DROP TABLE {{schema}}.governance_checkpoints;
