@@ -291,14 +291,11 @@ func (b *Bucket) shrink() int {
 // smallest returns the place of the two neighbours behind the head that hold least.
 func (b *Bucket) smallest() int {
 	place, least := 1, int64(math.MaxInt64)
-	rest := b.segments[1:]
-	before := rest[0].tokens
-	for i := range rest[1:] {
-		tokens := rest[i+1].tokens
+	before := b.segments[1].tokens
+	for i := 2; i < len(b.segments); i++ {
+		tokens := b.segments[i].tokens
 		if sum := before + tokens; sum < least {
-			if place, least = i+1, sum; sum == 2 {
-				break // none holds less than one token
-			}
+			place, least = i-1, sum
 		}
 		before = tokens
 	}
