@@ -33,11 +33,12 @@ type shelf struct {
 	commits     int
 
 	// Hooks; nil does nothing. They are called under the mutex.
-	taken  func(ConstraintID) bool      // another transaction holds the row
-	enter  func(*Plan) error            // before anything is read: an error ends the step
-	commit func(*Plan, *Changes) error  // before anything is written: an error means nothing was
-	answer func(*Plan, *Changes) error  // after everything was written: the answer of the commit
-	pause  func(context.Context, *Plan) // before the mutex: a transaction that takes its time
+	taken    func(ConstraintID) bool      // another transaction holds the row
+	enter    func(*Plan) error            // before anything is read: an error ends the step
+	commit   func(*Plan, *Changes) error  // before anything is written: an error means nothing was
+	answer   func(*Plan, *Changes) error  // after everything was written: the answer of the commit
+	sweeping func()                       // before anything is removed
+	pause    func(context.Context, *Plan) // before the mutex: a transaction that takes its time
 }
 
 // shelved is a cell as it is stored.
@@ -340,6 +341,9 @@ func (s *shelf) Forget(_ context.Context, before int64) (Memory, error) {
 }
 
 func (s *shelf) Prune(_ context.Context, judge Judge) (Swept, error) {
+	if s.sweeping != nil {
+		s.sweeping()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var done Swept

@@ -32,11 +32,26 @@ var mutants = []mutate.Mutant{
 	{Name: "a page of accounts repeats the last of the one before", Old: "key.Compare(q.After) > 0", New: "key.Compare(q.After) >= 0"},
 	{Name: "a page has no end", Old: "	return list[:min(len(list), q.Limit)], nil\n}\n\n// Accounts", New: "	return list, nil\n}\n\n// Accounts"},
 	{Name: "notes without numbers", Old: "		note.Number = int64(len(d.notes)) + 1\n", New: ""},
+	{Name: "a checkpoint is forgotten", Old: "		d.checkpoints[c.Account] = bytes.Clone(c.Data)\n", New: ""},
+	{Name: "a checkpoint is of all accounts", Old: "		l.Checkpoint = bytes.Clone(d.checkpoints[*plan.Checkpoint])", New: "		for _, c := range d.checkpoints {\n			l.Checkpoint = bytes.Clone(c)\n		}"},
+	{Name: "decide may change a checkpoint", Old: "		l.Checkpoint = bytes.Clone(d.checkpoints[*plan.Checkpoint])", New: "		l.Checkpoint = d.checkpoints[*plan.Checkpoint]"},
+	{Name: "entries go on behind a gap", Old: "		return // the next one is gone", New: "		first = 0"},
+	{Name: "an entry without one of its permits is read", Old: "			if rec == nil {\n				return", New: "			if rec == nil {\n				continue"},
+	{Name: "the horizon is not told", Old: ", Horizon: d.memory.Horizon}", New: "}"},
+	{Name: "trimmed entries stay", File: "prune.go", Old: "	d.entries[key] = slices.Clone(list[n:])\n	d.trimmed[key] += n\n", New: "	_, _ = slices.Clone(list[n:]), n\n"},
+	{Name: "the horizon falls", File: "prune.go", Old: "max(s.d.memory.Horizon, before)", New: "before"},
+	{Name: "what is younger is judged", File: "prune.go", Old: "		if id.UnixMilli()*1000 >= d.memory.Horizon {", New: "		if false {"},
+	{Name: "what is open is judged", File: "prune.go", Old: "		gone := rec.State != governance.StateOpen", New: "		gone := true"},
+	{Name: "what the judge keeps is removed", File: "prune.go", Old: "		if !gone {\n			done.Kept++", New: "		if !gone && rec.State == governance.StateOpen {\n			done.Kept++"},
+	{Name: "what was removed is not added up", File: "prune.go", Old: "	d.memory.Total = d.memory.Total.Add(done.Removed)\n", New: ""},
 }
 
 func TestMutants(t *testing.T) {
 	for i := range mutants {
-		mutants[i].File, mutants[i].Test = "store.go", "TestSuite"
+		mutants[i].Test = "TestSuite"
+		if mutants[i].File == "" {
+			mutants[i].File = "store.go"
+		}
 	}
 	mutate.Run(t, mutate.Suite{Files: []string{"store_test.go"}, Checks: 1, Mutants: mutants})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/quota"
 )
 
 // forgetCases call Forget and Prune of the store itself.
@@ -18,6 +19,7 @@ func forgetCases() []scenario {
 		{name: "OnlyOlderPermitsAreJudged", run: forgetYounger},
 		{name: "WhatIsKeptGoesOn", run: forgetKept},
 		{name: "TotalsAddUp", run: forgetTotals},
+		{name: "EntriesEndBeforeWhatIsGone", run: forgetEntries},
 		{name: "WaitsForOlderSteps", run: forgetBarrier},
 		{name: "CancelledContext", run: forgetCancelled},
 	}
@@ -204,6 +206,38 @@ func forgetTotals(e *env) {
 	done := e.remove(append(second[3:], first...))
 	e.equal("swept", done, governance.Swept{Removed: governance.Pruned{Permits: 6, Tokens: 60, Cost: 600}, Kept: 5, Total: governance.Pruned{Permits: 9, Tokens: 90, Cost: 900}})
 	e.equal("total", e.forget(10*day).Total, done.Total)
+}
+
+// forgetEntries removes a permit, or a whole batch, that an entry needs.
+func forgetEntries(e *env) {
+	e.tampered = true
+	for key, whole := range map[byte]bool{1: false, 2: true} {
+		cell := account(cid(key), e.today(), quota.Account{})
+		var all [][]governance.Record
+		for range 5 {
+			a, b := e.newRecord(governance.BatchID{}), e.newRecord(governance.BatchID{})
+			e.admitted([]governance.Record{a, b}, cell)
+			cell.Entries++
+			for _, rec := range []*governance.Record{&a, &b} {
+				*rec = e.record(rec.ID)
+				rec.State, rec.EndedAt, rec.Version, rec.Outcome = governance.StateSettled, e.now(), 2, governance.Used(3, 4)
+			}
+			e.write(&governance.Changes{Permits: []governance.Record{a, b}})
+			all = append(all, []governance.Record{e.record(a.ID), e.record(b.ID)})
+		}
+		e.advance(20 * day)
+		e.forget(10 * day)
+		gone := all[3][1:]
+		if whole {
+			gone = all[3]
+		}
+		e.remove(gone)
+		for after, want := range []int64{3, 3, 3, 3, 5} {
+			numbers, read := e.readEntries(cell.Key, int64(after), 100)
+			e.equal("entries read", read, want)
+			e.equal("permits", int64(len(numbers)), 2*(want-int64(after)))
+		}
+	}
 }
 
 // forgetBarrier: a step that read the older horizon may admit an old id. Forget
