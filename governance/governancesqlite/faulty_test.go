@@ -15,6 +15,7 @@ type fault struct {
 	code   int
 	after  bool // SQLite committed, and the answer is lost
 	active atomic.Bool
+	skip   atomic.Int32 // so many commits go well before
 	left   atomic.Int32
 }
 
@@ -23,6 +24,7 @@ var injected fault
 // inject makes the next commits fail.
 func inject(code int, after bool, times int32) {
 	injected.code, injected.after = code, after
+	injected.skip.Store(0)
 	injected.left.Store(times)
 	injected.active.Store(true)
 }
@@ -72,7 +74,7 @@ func (c *faultyConn) ExecContext(ctx context.Context, query string, args []drive
 type faultyCommit struct{ driver.Stmt }
 
 func (s *faultyCommit) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	fails := injected.active.Load() && injected.left.Add(-1) >= 0
+	fails := injected.active.Load() && injected.skip.Add(-1) < 0 && injected.left.Add(-1) >= 0
 	if fails && !injected.after {
 		return nil, codeError(injected.code)
 	}
