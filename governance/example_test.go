@@ -57,11 +57,11 @@ func Example() {
 	if err := permit.Settle(ctx, governance.Used(1_200, 180_000)); err != nil {
 		log.Fatal(err)
 	}
-	usage, err := gov.Usage(ctx, principal)
+	usage, err := gov.Usage(ctx, governance.UsageQuery{Principal: principal})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, v := range usage {
+	for _, v := range usage.Verdicts {
 		fmt.Printf("%s of %s: consumed %d, reserved %d, left %d\n", v.Constraint.Rule, v.Constraint.Subject, v.Consumed, v.Reserved, v.Remaining())
 	}
 	// Output:
@@ -85,11 +85,11 @@ func ExampleDo() {
 	})
 	fmt.Println(err)
 
-	usage, err := gov.Usage(ctx, principal)
+	usage, err := gov.Usage(ctx, governance.UsageQuery{Principal: principal})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("consumed %d, uncertain %d, left %d\n", usage[0].Consumed, usage[0].Uncertain, usage[0].Remaining())
+	fmt.Printf("consumed %d, uncertain %d, left %d\n", usage.Verdicts[0].Consumed, usage.Verdicts[0].Uncertain, usage.Verdicts[0].Remaining())
 	// Output:
 	// the provider's answer <nil>
 	// connection reset

@@ -9,19 +9,30 @@ import (
 	"github.com/tallystick-go/tallystick/quota"
 )
 
+// UsageQuery says whose usage is wanted.
+type UsageQuery struct {
+	Principal *keys.Principal
+}
+
+// UsageReport is how full every constraint of a principal is.
+type UsageReport struct {
+	Verdicts []Verdict
+	Now      int64 // µs since the Unix epoch, the store's clock
+}
+
 // Usage returns how full every constraint of the principal is.
 //
 // Time: the store's clock. Concurrency: a consistent read without locks.
 // Errors: ErrInvalid, ErrUnavailable, ErrCorrupt, ErrClosed.
-func (g *Governor) Usage(ctx context.Context, p *keys.Principal) ([]Verdict, error) {
-	if p == nil {
-		return nil, invalid("principal", "is missing; resolve the caller's key first")
+func (g *Governor) Usage(ctx context.Context, q UsageQuery) (UsageReport, error) {
+	if q.Principal == nil {
+		return UsageReport{}, invalid("principal", "is missing; resolve the caller's key first")
 	}
-	seen, err := g.look(ctx, p, Bound{})
+	seen, err := g.look(ctx, q.Principal, Bound{})
 	if err != nil {
-		return nil, err
+		return UsageReport{}, err
 	}
-	return seen.verdicts, nil
+	return UsageReport{Verdicts: seen.verdicts, Now: seen.sheet.now}, nil
 }
 
 // Explanation is the answer to a dry run.

@@ -18,10 +18,10 @@ func TestUsageSaysHowFullEverythingIs(t *testing.T) {
 	open := r.admit(p, Bound{Tokens: 100, Cost: 10})
 	r.ok(r.admit(p, Bound{Tokens: 50, Cost: 5}).Settle(r.ctx, Used(40, 4)))
 	r.ok(r.admit(p, Bound{Tokens: 30, Cost: 3}).Settle(r.ctx, Observed(7, 1)))
-	list, err := r.g.Usage(r.ctx, p)
+	usage, err := r.g.Usage(r.ctx, UsageQuery{Principal: p})
 	r.ok(err)
 	var have []string
-	for _, v := range list {
+	for _, v := range usage.Verdicts {
 		have = append(have, fmt.Sprintf("%s %s %d: %d %d %d %d", v.Constraint.Scope, v.Constraint.Rule, v.Limit, v.Consumed, v.Uncertain, v.Reserved, v.Remaining()))
 	}
 	want := []string{
@@ -36,10 +36,10 @@ func TestUsageSaysHowFullEverythingIs(t *testing.T) {
 		t.Fatalf("usage\n%q, want\n%q", have, want)
 	}
 	midnight := time.Date(2026, 3, 11, 0, 0, 0, 0, time.UTC).UnixMicro()
-	if at, ok := list[3].ResetsAt(); !ok || at != midnight {
+	if at, ok := usage.Verdicts[3].ResetsAt(); !ok || at != midnight {
 		t.Fatalf("resets at %d, %v", at, ok)
 	}
-	if _, ok := list[0].ResetsAt(); ok {
+	if _, ok := usage.Verdicts[0].ResetsAt(); ok {
 		t.Fatal("a rate has no reset")
 	}
 	if steps, cells := r.shelf.steps, len(r.shelf.cells); steps != 5 || cells != 6 {

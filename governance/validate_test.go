@@ -144,7 +144,7 @@ func TestOperatorCallsAreValidated(t *testing.T) {
 		_, err := r.g.FrozenAccounts(r.ctx, AccountQuery{Limit: limit})
 		field(t, err, "limit")
 	}
-	_, err := r.g.Usage(r.ctx, nil)
+	_, err := r.g.Usage(r.ctx, UsageQuery{})
 	field(t, err, "principal")
 	if r.shelf.steps != steps {
 		t.Fatal("something was written")

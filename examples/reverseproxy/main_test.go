@@ -68,10 +68,10 @@ func TestGovernedProxy(t *testing.T) {
 	defer func() { _ = gov.Close(context.Background()) }()
 	p, err := st.Keys.Resolve(ctx, created.Token.Reveal())
 	require.NoError(t, err)
-	usage, err := gov.Usage(ctx, &p)
+	usage, err := gov.Usage(ctx, governance.UsageQuery{Principal: &p})
 	require.NoError(t, err)
 	var spent int64
-	for _, v := range usage {
+	for _, v := range usage.Verdicts {
 		if v.Constraint.Kind == governance.KindMoney {
 			spent += v.Consumed
 			require.Zero(t, v.Reserved+v.Uncertain)

@@ -158,9 +158,9 @@ type books struct{ consumed, uncertain, reserved, requests, slots int64 }
 
 func (s *subject) books(t testing.TB) (b books) {
 	t.Helper()
-	verdicts, err := s.w.truth.Usage(t.Context(), &s.principal)
+	usage, err := s.w.truth.Usage(t.Context(), governance.UsageQuery{Principal: &s.principal})
 	require.NoError(t, err)
-	for _, v := range verdicts {
+	for _, v := range usage.Verdicts {
 		switch v.Constraint.Kind {
 		case governance.KindTokenQuota:
 			b.consumed, b.uncertain, b.reserved = v.Consumed, v.Uncertain, v.Reserved

@@ -147,8 +147,8 @@ func TestServerDies(t *testing.T) {
 
 	require.NoError(t, server.Start(ctx))
 	require.Eventually(t, func() bool {
-		verdicts, err := w.gov.Usage(ctx, &w.principal)
-		return err == nil && verdicts[0].Consumed == 70
+		usage, err := w.gov.Usage(ctx, governance.UsageQuery{Principal: &w.principal})
+		return err == nil && usage.Verdicts[0].Consumed == 70
 	}, 30*time.Second, 10*time.Millisecond)
 	require.NoError(t, second.Settle(ctx, governance.NotSent()))
 	w.admit(t, 1)

@@ -154,7 +154,7 @@ func operations() []operation {
 			return err
 		}, judgeDo},
 		{"Usage", nothing, func(ctx context.Context, s *subject) error {
-			_, err := s.w.gov.Usage(ctx, &s.principal)
+			_, err := s.w.gov.Usage(ctx, governance.UsageQuery{Principal: &s.principal})
 			return err
 		}, judgeLook},
 		{"Explain", nothing, func(ctx context.Context, s *subject) error {

@@ -186,7 +186,7 @@ func (l *load) unreadable(t *testing.T) {
 		require.True(t, err == nil || errors.Is(err, keys.ErrUnavailable), "%v", err)
 		return err != nil
 	}, patience, tick)
-	_, err := p.gov.Usage(t.Context(), &l.principal)
+	_, err := p.gov.Usage(t.Context(), governance.UsageQuery{Principal: &l.principal})
 	require.ErrorIs(t, err, governance.ErrUnavailable)
 	r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
 	r.Header.Set("Authorization", "Bearer "+l.token)
@@ -208,9 +208,9 @@ func (l *load) end(t *testing.T) {
 		holds, err = gov.Holds(ctx, governance.HoldQuery{Limit: 1000})
 		return err == nil && len(holds) == 0
 	}, patience, tick, "permits that nobody has are open")
-	verdicts, err := gov.Usage(ctx, &l.principal)
+	usage, err := gov.Usage(ctx, governance.UsageQuery{Principal: &l.principal})
 	require.NoError(t, err)
-	for _, v := range verdicts {
+	for _, v := range usage.Verdicts {
 		switch v.Constraint.Kind {
 		case governance.KindTokenQuota:
 			require.Equal(t, [3]int64{l.admitted.Load() * l.useOne, 0, 0}, [3]int64{v.Consumed, v.Uncertain, v.Reserved}, "what callers were told is what is counted")

@@ -116,9 +116,9 @@ func TestHeldRowsDoNotStopOthers(t *testing.T) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	usage, err := w.gov.Usage(t.Context(), &w.principal)
+	usage, err := w.gov.Usage(t.Context(), governance.UsageQuery{Principal: &w.principal})
 	require.NoError(t, err)
-	id := usage[0].Constraint.ID
+	id := usage.Verdicts[0].Constraint.ID
 	_, err = tx.Exec(t.Context(), fmt.Sprintf(`select 1 from %q.governance_constraints where id = $1 for update`, o.schema), [16]byte(id))
 	require.NoError(t, err)
 

@@ -158,9 +158,9 @@ func (w *world) verify(t testing.TB, consumed, uncertain, reserved int64) {
 	v, err := w.gov.Verify(t.Context(), governance.VerifyQuery{})
 	require.NoError(t, err)
 	require.Empty(t, v.Differences)
-	verdicts, err := w.gov.Usage(t.Context(), &w.principal)
+	usage, err := w.gov.Usage(t.Context(), governance.UsageQuery{Principal: &w.principal})
 	require.NoError(t, err)
-	for _, v := range verdicts {
+	for _, v := range usage.Verdicts {
 		if v.Constraint.Kind == governance.KindTokenQuota {
 			require.Equal(t, [3]int64{consumed, uncertain, reserved}, [3]int64{v.Consumed, v.Uncertain, v.Reserved})
 			return

@@ -74,11 +74,11 @@ func (d *governed) reserved(t testing.TB) (tokens int64, permits int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	usage, err := d.g.Usage(t.Context(), &d.p)
+	usage, err := d.g.Usage(t.Context(), governance.UsageQuery{Principal: &d.p})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range usage {
+	for _, u := range usage.Verdicts {
 		if u.Constraint.Kind == governance.KindTokenQuota {
 			return u.Reserved, len(list)
 		}
@@ -201,7 +201,7 @@ func TestBusy(t *testing.T) {
 	if _, err := d.admit(ctx); err == nil {
 		t.Fatal("admitted while another process held the file")
 	}
-	if _, err := d.g.Usage(t.Context(), &d.p); err != nil { // readers do not wait
+	if _, err := d.g.Usage(t.Context(), governance.UsageQuery{Principal: &d.p}); err != nil { // readers do not wait
 		t.Fatal(err)
 	}
 	if _, err := holder.ExecContext(t.Context(), "rollback"); err != nil {

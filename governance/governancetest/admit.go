@@ -61,11 +61,11 @@ var bothScopes = []governance.Scope{governance.ScopeKey, governance.ScopeTeam}
 // constraintsOf lists the ids of all constraints of a caller.
 func (e *env) constraintsOf(c *caller) []governance.ConstraintID {
 	e.Helper()
-	list, err := e.g.Usage(e.ctx, c.p)
+	usage, err := e.g.Usage(e.ctx, governance.UsageQuery{Principal: c.p})
 	e.ok(err)
-	ids := make([]governance.ConstraintID, len(list))
-	for i := range list {
-		ids[i] = list[i].Constraint.ID
+	ids := make([]governance.ConstraintID, len(usage.Verdicts))
+	for i := range usage.Verdicts {
+		ids[i] = usage.Verdicts[i].Constraint.ID
 	}
 	return ids
 }
@@ -315,7 +315,7 @@ func admitClosed(e *env) {
 	e.ok(e.g.Close(e.ctx))
 	_, err := e.g.Admit(e.ctx, request(c, both(10, 10)))
 	e.is(err, governance.ErrClosed)
-	_, err = e.g.Usage(e.ctx, c.p)
+	_, err = e.g.Usage(e.ctx, governance.UsageQuery{Principal: c.p})
 	e.is(err, governance.ErrClosed)
 	e.equal("status", governance.StatusOf(err).Code, http.StatusServiceUnavailable)
 	if rec := e.record(p.ID()); rec.State != governance.StateOpen {

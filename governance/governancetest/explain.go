@@ -107,7 +107,7 @@ func explainInvalid(e *env) {
 	e.is(err, governance.ErrInvalid)
 	_, err = e.g.Explain(e.ctx, governance.Request{})
 	e.is(err, governance.ErrInvalid)
-	_, err = e.g.Usage(e.ctx, nil)
+	_, err = e.g.Usage(e.ctx, governance.UsageQuery{})
 	e.is(err, governance.ErrInvalid)
 }
 
@@ -140,12 +140,12 @@ func usageLists(e *env) {
 	e.team("team-1", everyLimit())
 	c := e.caller("team-1", everyLimit())
 	e.settle(e.admit(c, both(100, 70)), governance.Used(40, 30))
-	list, err := e.g.Usage(e.ctx, c.p)
+	usage, err := e.g.Usage(e.ctx, governance.UsageQuery{Principal: c.p})
 	e.ok(err)
-	e.equal("verdicts", len(list), 12)
-	for i, v := range list {
-		if i > 0 && list[i-1].Constraint.Scope > v.Constraint.Scope {
-			e.Fatalf("verdict %d of scope %s comes behind scope %s", i, v.Constraint.Scope, list[i-1].Constraint.Scope)
+	e.equal("verdicts", len(usage.Verdicts), 12)
+	for i, v := range usage.Verdicts {
+		if i > 0 && usage.Verdicts[i-1].Constraint.Scope > v.Constraint.Scope {
+			e.Fatalf("verdict %d of scope %s comes behind scope %s", i, v.Constraint.Scope, usage.Verdicts[i-1].Constraint.Scope)
 		}
 		if v.Reason != 0 || v.Constraint.Limit != v.Limit || v.Limit == 0 {
 			e.Fatalf("verdict %+v", v)
@@ -159,9 +159,9 @@ func usageLists(e *env) {
 func usageNew(e *env) {
 	e.team("team-1", everyLimit())
 	c := e.caller("team-1", everyLimit())
-	list, err := e.g.Usage(e.ctx, c.p)
+	usage, err := e.g.Usage(e.ctx, governance.UsageQuery{Principal: c.p})
 	e.ok(err)
-	for _, v := range list {
+	for _, v := range usage.Verdicts {
 		if v.Consumed != 0 || v.Reserved != 0 || v.Remaining() != v.Limit {
 			e.Fatalf("nothing happened, and the verdict is %+v", v)
 		}

@@ -243,14 +243,14 @@ func (e *env) settle(p *governance.Permit, o governance.Outcome) {
 func (e *env) verdict(c *caller, scope governance.Scope, rule string) governance.Verdict {
 	e.Helper()
 	e.resolve(c)
-	list, err := e.g.Usage(e.ctx, c.p)
+	usage, err := e.g.Usage(e.ctx, governance.UsageQuery{Principal: c.p})
 	e.ok(err)
-	for _, v := range list {
+	for _, v := range usage.Verdicts {
 		if v.Constraint.Scope == scope && v.Constraint.Rule == rule {
 			return v
 		}
 	}
-	e.Fatalf("no constraint %s of %s in %v", rule, scope, list)
+	e.Fatalf("no constraint %s of %s in %v", rule, scope, usage.Verdicts)
 	return governance.Verdict{}
 }
 

@@ -214,9 +214,9 @@ func (s *simulation) compare(after string) {
 	names := map[governance.AccountKey]string{}
 	for _, c := range s.callers {
 		s.resolve(c)
-		list, err := s.g.Usage(s.ctx, c.p)
+		usage, err := s.g.Usage(s.ctx, governance.UsageQuery{Principal: c.p})
 		s.ok(err)
-		for _, v := range list {
+		for _, v := range usage.Verdicts {
 			subject := v.Constraint.Scope.String() + " " + v.Constraint.Subject
 			if v.Constraint.Rule == "concurrency" {
 				s.equal(after+": slots of "+subject, v.Reserved, s.book.slots[subject])
@@ -315,9 +315,9 @@ func (e *env) concurrent(governors ...*governance.Governor) {
 	}
 	for _, c := range callers {
 		e.resolve(c)
-		list, err := e.g.Usage(e.ctx, c.p)
+		usage, err := e.g.Usage(e.ctx, governance.UsageQuery{Principal: c.p})
 		e.ok(err)
-		for _, v := range list {
+		for _, v := range usage.Verdicts {
 			if !strings.HasSuffix(v.Constraint.Rule, "_minute") && v.Consumed+v.Uncertain+v.Reserved > v.Limit {
 				e.Fatalf("above the limit: %+v", v)
 			}

@@ -89,11 +89,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	usage, err := gov.Usage(ctx, &principal)
+	usage, err := gov.Usage(ctx, governance.UsageQuery{Principal: &principal})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("consumed", usage[0].Consumed, "of", usage[0].Limit, "microUSD")
+	fmt.Println("consumed", usage.Verdicts[0].Consumed, "of", usage.Verdicts[0].Limit, "microUSD")
 	// Output:
 	// the provider sees Bearer provider-key
 	// the client sees 200 OK, x-should-retry ""

@@ -247,9 +247,9 @@ func (g *gate) books(kind governance.Kind) books {
 	g.Helper()
 	p, err := g.db.Keys.Resolve(context.Background(), g.token)
 	check(g, err)
-	verdicts, err := g.gov.Usage(context.Background(), &p)
+	usage, err := g.gov.Usage(context.Background(), governance.UsageQuery{Principal: &p})
 	check(g, err)
-	for _, v := range verdicts {
+	for _, v := range usage.Verdicts {
 		if v.Constraint.Kind == kind && v.Constraint.Scope == governance.ScopeTeam {
 			return books{v.Consumed, v.Uncertain, v.Reserved}
 		}

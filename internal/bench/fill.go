@@ -67,11 +67,11 @@ func (g *governed) fill(ctx context.Context) error {
 	}
 	seen := map[governance.ConstraintID]wanted{}
 	for i := range g.principals {
-		verdicts, err := g.gov.Usage(ctx, &g.principals[i])
+		usage, err := g.gov.Usage(ctx, governance.UsageQuery{Principal: &g.principals[i]})
 		if err != nil {
 			return err
 		}
-		for _, v := range verdicts {
+		for _, v := range usage.Verdicts {
 			if v.Constraint.Kind == governance.KindRequestRate || v.Constraint.Kind == governance.KindTokenRate {
 				seen[v.Constraint.ID] = wanted{v.Constraint.ID, v.Constraint.Kind, v.Limit}
 			}
@@ -123,12 +123,12 @@ func (g *governed) checkLevels(ctx context.Context, r row) error {
 	}
 	low, high, fewest := 1.0, 0.0, 1<<30
 	for i := range min(len(g.principals), 50) {
-		verdicts, err := g.gov.Usage(ctx, &g.principals[i])
+		usage, err := g.gov.Usage(ctx, governance.UsageQuery{Principal: &g.principals[i]})
 		if err != nil {
 			return err
 		}
 		plan := &governance.Plan{}
-		for _, v := range verdicts {
+		for _, v := range usage.Verdicts {
 			if v.Constraint.Kind == governance.KindRequestRate || v.Constraint.Kind == governance.KindTokenRate {
 				level := float64(v.Reserved) / float64(v.Limit)
 				low, high = min(low, level), max(high, level)

@@ -245,9 +245,9 @@ func (c *client) usage(ctx context.Context, team string, key int) {
 		return
 	}
 	a := c.record(request{Verb: verbUsage, Team: team, Key: key}, func() answer {
-		verdicts, err := c.gov.Usage(ctx, p)
+		usage, err := c.gov.Usage(ctx, governance.UsageQuery{Principal: p})
 		a := c.told(err)
-		a.Counts = counts(verdicts, false)
+		a.Counts = counts(usage.Verdicts, false)
 		if err == nil && !limited(a.Counts, p) {
 			c.scribe.write(line{Broken: "Usage does not list the principal's own limits"})
 		}

@@ -28,11 +28,11 @@ func (a *api) usage(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdicts, err := a.Governor.Usage(c.ctx, p)
+	usage, err := a.Governor.Usage(c.ctx, governance.UsageQuery{Principal: p})
 	if err != nil {
 		return nil, err
 	}
-	return report.UsageOf(p, verdicts), nil
+	return report.UsageOf(p, usage.Verdicts), nil
 }
 
 func (a *api) explain(c *call) (any, error) {

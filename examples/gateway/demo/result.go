@@ -118,12 +118,12 @@ func readTeam(ctx context.Context, s *server.Server, key string) (Team, error) {
 	if err != nil {
 		return Team{}, err
 	}
-	verdicts, err := s.Governor.Usage(ctx, &p)
+	usage, err := s.Governor.Usage(ctx, governance.UsageQuery{Principal: &p})
 	if err != nil {
 		return Team{}, err
 	}
-	for i := range verdicts {
-		v := &verdicts[i]
+	for i := range usage.Verdicts {
+		v := &usage.Verdicts[i]
 		if v.Constraint.Scope == governance.ScopeTeam && v.Constraint.Rule == "cost_per_month" {
 			return Team{ID: p.TeamID, Consumed: v.Consumed, Uncertain: v.Uncertain, Reserved: v.Reserved, Limit: v.Limit}, nil
 		}

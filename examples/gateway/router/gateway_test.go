@@ -185,10 +185,10 @@ type books struct{ consumed, uncertain, reserved int64 }
 // books returns what the token's team used of money and of tokens.
 func (g *gateway) books(token string) (money, tokens books) {
 	g.Helper()
-	verdicts, err := g.governor.Usage(g.Context(), g.principal(token))
+	usage, err := g.governor.Usage(g.Context(), governance.UsageQuery{Principal: g.principal(token)})
 	require.NoError(g, err)
-	for i := range verdicts {
-		v := &verdicts[i]
+	for i := range usage.Verdicts {
+		v := &usage.Verdicts[i]
 		switch v.Constraint.Rule {
 		case "cost_per_day":
 			money = books{v.Consumed, v.Uncertain, v.Reserved}

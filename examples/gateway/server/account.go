@@ -34,12 +34,12 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 		s.withoutStore(w, protocol, known, err)
 		return
 	}
-	verdicts, err := s.Governor.Usage(ctx, principal)
+	usage, err := s.Governor.Usage(ctx, governance.UsageQuery{Principal: principal})
 	if err != nil {
 		s.withoutStore(w, protocol, principal, err)
 		return
 	}
-	wire.JSON(w, http.StatusOK, usageDocument{report.UsageOf(principal, verdicts), true})
+	wire.JSON(w, http.StatusOK, usageDocument{report.UsageOf(principal, usage.Verdicts), true})
 }
 
 // withoutStore answers for a store that did not: an outage is no refusal, and no
