@@ -11,6 +11,10 @@ var (
 	// ErrIncompatible reports a peer that does not speak escrow-v1, or whose definitions
 	// are not those of the documents it sent. Nothing falls back to an older protocol.
 	ErrIncompatible = errors.New("escrow: the authority is not compatible")
+	// ErrRegressed reports an authority that does not know what it has answered before: its
+	// database was restored from a copy, or failed over and lost commits. Nothing may be
+	// granted on it until an operator has looked.
+	ErrRegressed = errors.New("escrow: the authority's history went back")
 	// ErrUnavailable reports that no answer was had; the heartbeat may have been taken.
 	// Repeat it as it was.
 	ErrUnavailable = errors.New("escrow: the authority cannot be reached")
@@ -22,7 +26,29 @@ type Error struct {
 	Why   string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("escrow: %s %s", e.Field, e.Why) }
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return "escrow: " + e.Why
+	}
+	return fmt.Sprintf("escrow: %s %s", e.Field, e.Why)
+}
+
+func refuse(field, why string) error { return &Error{Field: field, Why: why} }
+
+// within puts the place of an *Error below another one.
+func within(place string, err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	field := e.Field
+	if field != "" && field[0] != '[' {
+		field = "." + field
+	}
+	return &Error{Field: place + field, Why: e.Why}
+}
+
+func index(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // FenceReason says why a boot may no longer speak for its node. The numbers are part of the protocol.
 type FenceReason uint8

@@ -20,23 +20,23 @@ type GrantID [16]byte
 // used again.
 type BootID [16]byte
 
-// Account is one budget in one window. Which subject it counts for follows from the
-// policy and the rule.
+// Account is one budget in one window, with all that its identity follows from: a report
+// finds its account whatever was edited or deleted since. Accounts of one budget never
+// overlap; compare with ==.
 type Account struct {
-	Policy      string
-	Rule        string
-	WindowStart int64 // µs
-}
-
-// Definition is one budget of a policy as it is in force, with the window that is
-// current. Both sides compute the list from the same documents (see Definitions), and
-// a node refuses a list that differs from its own.
-type Definition struct {
 	Policy  string
 	Rule    string
 	Subject policy.Subject
 	Period  quota.Period
 	Window  quota.Window
+}
+
+// Definition is one budget of a policy as it is in force, in the window that is current.
+// Both sides compute the list from the same documents (see Definitions), and a node
+// refuses a list that differs from its own. The window is the authority's: it differs from
+// the calendar's where a window that began before an edit of the calendar goes on.
+type Definition struct {
+	Account Account
 	Limit   amount.MicroUSD
 	Hard    bool // false: a meter, which refuses nothing
 	// Grant is the size of one grant of a hard budget, and Renew how often a node asks.
@@ -44,24 +44,24 @@ type Definition struct {
 	Renew time.Duration
 }
 
-// Account is the definition's account in its current window.
-func (d *Definition) Account() Account { return Account{d.Policy, d.Rule, d.Window.Start} }
-
 // Heartbeat is all that a node says at once: reports of what it spent, meters, and
 // requests for more. The authority takes all of it or none.
 type Heartbeat struct {
 	Node       string // stable name of the node, see ValidNode
 	Boot       BootID
 	BootNumber int64 // number of this opening of the journal; rises with each
-	Sequence   int64 // number of this heartbeat of this boot, from 1
+	Sequence   int64 // number of this heartbeat of this boot: rising, from 1
+	// Answered is the highest Sequence of this boot that was answered; zero before the first
+	// answer. An authority that has not heard so many has lost some of its history.
+	Answered int64
 	// Mark is the policies' mark that the node goes by; zero before the first answer.
 	// A namespace that is not the authority's is refused.
 	Mark     policy.Mark
 	Reports  []Report
 	Meters   []Meter
 	Requests []Request
-	// Bye says that this is the last heartbeat of the boot: it asks for nothing, and
-	// what it holds is closed.
+	// Bye says that this is the last heartbeat of the boot: it asks for nothing, and its
+	// reports close what was still open.
 	Bye bool
 }
 
@@ -75,6 +75,9 @@ const (
 )
 
 // Report says what became of one grant. The sums are of the grant's whole life and never fall.
+//
+// A request whose answer was never had is asked again, or is given up by a report of its id:
+// closed and empty by the boot that asked, burned by a later one.
 type Report struct {
 	Grant     GrantID
 	Consumed  amount.MicroUSD // used, known
@@ -124,12 +127,11 @@ type Budget struct {
 
 // Grant is authority to spend. Its amount is reserved in the account whatever becomes of the node.
 type Grant struct {
-	ID        GrantID
-	Account   Account
-	WindowEnd int64 // µs
-	Amount    amount.MicroUSD
+	ID      GrantID
+	Account Account
+	Amount  amount.MicroUSD
 	// ExpiresAt is when the node must stop to spend from it, µs on the authority's clock;
-	// never beyond WindowEnd. Expiry gives nothing back: only a report does.
+	// never beyond the account's window. Expiry gives nothing back: only a report does.
 	ExpiresAt int64
 }
 
@@ -141,6 +143,7 @@ const (
 	Spent                           // too little is left for the rest of the window
 	Unknown                         // there is no such budget, or its window is another one now
 	Frozen                          // the account is frozen until an operator has looked at it
+	Over                            // it was granted before and has ended, or an earlier boot asked: never use this id again
 )
 
 // Denial answers a request that was not granted. It is decided anew whenever it is asked.
@@ -154,10 +157,10 @@ type Denial struct {
 // Receipt answers a report or a meter: the authority has it, durably. A grant that is
 // no longer open there needs no more reports.
 type Receipt struct {
-	Grant  GrantID
-	Ending Ending
-	// Late says that the grant had ended before, by an earlier report or by an operator:
-	// the report changed nothing.
+	Grant  GrantID // or the meter
+	Ending Ending  // how it stands there
+	// Late says that the grant had ended otherwise before, by an earlier report or by an
+	// operator, or that there is none of that id: the report changed nothing.
 	Late bool
 }
 
@@ -169,8 +172,8 @@ type Receipt struct {
 // changes nothing more and is granted the same grants.
 // Errors: *Error for a heartbeat that is malformed or contradicts an earlier one, *Fenced
 // when another boot has taken the node's place or the journal is older than the authority
-// knows, ErrStale when a later heartbeat of the boot was taken already, ErrIncompatible,
-// ErrUnavailable. After any error nothing of the heartbeat has happened, but for
+// knows, ErrStale when a later heartbeat of the boot was taken already, ErrRegressed when
+// the authority knows less than it did, ErrIncompatible, ErrUnavailable. After any error nothing of the heartbeat has happened, but for
 // ErrUnavailable, after which all of it may have.
 //
 // Source: ADR-045 "Accounts, windows and reports".

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"slices"
 )
 
@@ -147,6 +148,21 @@ func (s *Set) Document(name string) (Document, bool) {
 		return e.document.canonical(), true
 	}
 	return Document{}, false
+}
+
+// Rules goes over all rules, each with its document, by policy and rule. They are the set's
+// own: they must not be changed.
+func (s *Set) Rules() iter.Seq2[*Document, *Rule] {
+	return func(yield func(*Document, *Rule) bool) {
+		for i := range s.Len() {
+			d := &s.entries[i].document
+			for j := range d.Rules {
+				if !yield(d, &d.Rules[j]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (s *Set) find(name string) *prepared {
