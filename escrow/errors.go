@@ -15,6 +15,8 @@ var (
 	// database was restored from a copy, or failed over and lost commits. Nothing may be
 	// granted on it until an operator has looked.
 	ErrRegressed = errors.New("escrow: the authority's history went back")
+	// ErrCorrupt reports stored bytes that nothing wrote.
+	ErrCorrupt = errors.New("escrow: what is stored cannot be read")
 	// ErrUnavailable reports that no answer was had; the heartbeat may have been taken.
 	// Repeat it as it was.
 	ErrUnavailable = errors.New("escrow: the authority cannot be reached")

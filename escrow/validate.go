@@ -132,20 +132,20 @@ func (a *Account) validate() error {
 		return err
 	}
 	if a.Subject.Team == "" && a.Subject.User == "" {
-		return refuse("subject", "must name a team, a user, or both")
+		return refuse("team", "or user must be there")
 	}
 	if a.Subject.Team != "" {
-		if err := validName("subject.team", a.Subject.Team, policy.MaxNameBytes); err != nil {
+		if err := validName("team", a.Subject.Team, policy.MaxNameBytes); err != nil {
 			return err
 		}
 	}
-	if err := validText("subject.user", a.Subject.User, policy.MaxUserBytes); err != nil {
+	if err := validText("user", a.Subject.User, policy.MaxUserBytes); err != nil {
 		return err
 	}
 	if a.Period < quota.Day || a.Period > quota.Month {
 		return refuse("period", "must be day, week or month")
 	}
-	return within("window", validWindow(a.Window, a.Period))
+	return validWindow(a.Window, a.Period)
 }
 
 // longest is what no window of the period exceeds in UTC, also where an edit of the
