@@ -1,0 +1,114 @@
+package journal
+
+import (
+	"time"
+
+	"github.com/tallystick-go/tallystick/escrow"
+	"github.com/tallystick-go/tallystick/governance/amount"
+)
+
+// draw is what one transaction took of an account, and what it had to refuse.
+type draw struct {
+	taken   amount.MicroUSD // reserved, less what came back
+	largest amount.MicroUSD // of the needs
+	short   amount.MicroUSD // refused, in all
+	most    amount.MicroUSD // of what was refused
+	least   amount.MicroUSD
+	lacking bool
+}
+
+func (b *Book) draw(a escrow.Account, add func(*draw)) {
+	if b.drawn == nil {
+		b.drawn = map[escrow.Account]draw{}
+	}
+	d := b.drawn[a]
+	add(&d)
+	b.drawn[a] = d
+}
+
+// demand estimates what an account will need in one interval of renewal. It is a
+// guess: it sizes requests, and nothing that is enforced depends on it.
+type demand struct {
+	flow  amount.MicroUSD // estimate per interval, of the intervals that are over
+	draw                  // of the interval that goes on
+	since time.Time
+}
+
+// mostSum keeps estimates where they can be doubled and added.
+const mostSum = amount.MicroUSD(1) << 55
+
+func (d *demand) add(x draw) {
+	d.taken = max(-mostSum, min(d.taken+max(-mostSum, min(x.taken, mostSum)), mostSum))
+	d.short = min(d.short+min(max(x.short, 0), mostSum), mostSum)
+	d.largest, d.most = max(d.largest, min(x.largest, mostSum)), max(d.most, min(x.most, mostSum))
+	if x.lacking && (!d.lacking || x.least < d.least) {
+		d.lacking, d.least = true, min(x.least, mostSum)
+	}
+}
+
+// current is the estimate with what is known of the interval that goes on. Who was
+// refused comes back, again and again: what was refused counts up to a few times what
+// else is known to be needed.
+func (d *demand) current(grant amount.MicroUSD) amount.MicroUSD {
+	refused := min(d.short, max(2*d.flow, 4*min(grant, mostSum), d.most))
+	return max(d.flow, max(0, d.taken)+refused)
+}
+
+// roll ends the interval when it has lasted long enough to say something.
+func (d *demand) roll(now time.Time, grant amount.MicroUSD, renew time.Duration) {
+	elapsed := now.Sub(d.since)
+	if d.since.IsZero() {
+		d.since = now
+		return
+	}
+	if elapsed < renew/2 {
+		return
+	}
+	seen := min(max(0, d.taken)+min(d.short, max(2*d.flow, 4*min(grant, mostSum), d.most)), mostSum)
+	if elapsed > renew && renew > 0 { // a long interval counts for one of the usual length
+		if scaled, err := amount.MulDivUp(seen, int64(renew), int64(elapsed)); err == nil {
+			seen = scaled
+		}
+	}
+	if seen >= d.flow {
+		d.flow = seen
+	} else {
+		d.flow = (d.flow + seen) / 2
+	}
+	d.draw, d.since = draw{}, now
+}
+
+// served forgets what was refused: the authority has answered.
+func (d *demand) served() { d.most, d.least, d.lacking = 0, 0, false }
+
+// idle reports whether nothing is needed and was not for a while.
+func (d *demand) idle() bool { return d.flow == 0 && d.taken <= 0 && d.short == 0 && !d.lacking }
+
+// target is how much should be there to last for two intervals.
+func (d *demand) target(grant amount.MicroUSD) amount.MicroUSD {
+	if d.idle() {
+		return 0
+	}
+	return max(2*d.current(grant), min(grant, mostSum), d.most)
+}
+
+// want is what to ask for when so much is held or asked for already; zero: nothing.
+func (d *demand) want(held, grant amount.MicroUSD) (ask, least amount.MicroUSD) {
+	target := d.target(grant)
+	enough := held >= target/2 && held >= d.most
+	if enough && (held > 0 || !d.lacking) { // a need of nothing lacks a grant that it can be charged to
+		return 0, 0
+	}
+	ask = max(1, target-held, min(grant, mostSum))
+	need := d.largest
+	if d.lacking {
+		need = d.least // the smallest of those who wait is helped already
+	}
+	return ask, min(ask, max(1, need-held))
+}
+
+// spare reports what is far too much: four times what is wanted.
+func (d *demand) spare(held, grant amount.MicroUSD) bool {
+	target := d.target(grant)
+	return held > 0 && held/4 > target
+}

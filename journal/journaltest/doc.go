@@ -1,0 +1,2 @@
+// Package journaltest holds what every [journal.Store] must do, as tests.
+package journaltest
