@@ -60,8 +60,8 @@ type Heartbeat struct {
 	Reports  []Report
 	Meters   []Meter
 	Requests []Request
-	// Bye says that this is the last heartbeat of the boot: it asks for nothing, and its
-	// reports close what was still open.
+	// Bye says that this is the last heartbeat of the boot, or the last again: it asks for
+	// nothing, and its reports close what was still open.
 	Bye bool
 }
 

@@ -60,7 +60,7 @@ func (n Node) Next(h *Heartbeat) (next Node, replay bool, err error) {
 		}
 		return n, true, nil
 	}
-	if n.Bye {
+	if n.Bye && !h.Bye { // whose answer is lost says goodbye again
 		return n, false, refuse("sequence", "comes after the boot's last heartbeat")
 	}
 	next = n
