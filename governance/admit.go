@@ -57,7 +57,7 @@ func (s *sheet) admit(a *admission) {
 			a.err = err
 			return
 		}
-		v, err := w.judge(c, need(c.Kind, bound), s.now)
+		v, err := w.ask(c, bound, s.now)
 		if err != nil {
 			a.err = err
 			return
@@ -150,6 +150,16 @@ func need(k Kind, b Bound) int64 {
 		return int64(b.Cost)
 	}
 	return 1
+}
+
+// ask judges what a bound asks of a constraint. A cost that nothing bounds has room in no
+// account of money, be it a meter: what it may count is not known.
+func (w *cell) ask(c *Constraint, b Bound, now int64) (Verdict, error) {
+	v, err := w.judge(c, need(c.Kind, b), now)
+	if b.Unpriced && c.Kind == KindMoney {
+		v.Reason, v.RetryAfter = ReasonUnpriced, 0
+	}
+	return v, err
 }
 
 // judge is the one place where a constraint says yes or no. It changes nothing.

@@ -51,8 +51,8 @@ func (s *sheet) raise(o *raising) {
 		o.reached = rec.bound()
 		return
 	}
-	if rec.Flags&FlagFree != 0 && more.Cost > 0 {
-		o.err = invalid("bound.cost", "must be zero: the permit was admitted as explicitly free")
+	if rec.Flags&(FlagFree|FlagUnpriced) != 0 && more.Cost > 0 {
+		o.err = invalid("bound.cost", "must be zero: the permit was admitted without one, as free or unpriced")
 		return
 	}
 	segments, err := decodeSegments(rec.Segments, len(o.terms.holds))

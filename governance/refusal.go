@@ -22,6 +22,7 @@ const (
 	ReasonRegion                            // the region is not allowed
 	ReasonGuardrail                         // the team's guardrail is not applied
 	ReasonGated                             // a mandatory rule cannot be enforced here
+	ReasonUnpriced                          // nothing bounds the cost, and money is limited
 	ReasonFrozen                            // an account is frozen until an operator looked at it
 	ReasonNeverFits                         // the request is larger than the limit itself
 	ReasonMoney                             // consumed, uncertain and granted money leave too little
@@ -34,7 +35,7 @@ const (
 
 var reasonNames = [...]string{
 	ReasonUnauthenticated: "unauthenticated", ReasonModel: "model", ReasonRegion: "region", ReasonGuardrail: "guardrail", ReasonGated: "gated",
-	ReasonFrozen: "frozen", ReasonNeverFits: "never_fits", ReasonMoney: "money", ReasonQuota: "quota",
+	ReasonUnpriced: "unpriced", ReasonFrozen: "frozen", ReasonNeverFits: "never_fits", ReasonMoney: "money", ReasonQuota: "quota",
 	ReasonRate: "rate", ReasonConcurrency: "concurrency", ReasonReserved: "reserved", ReasonQueueFull: "queue_full",
 }
 

@@ -131,7 +131,7 @@ func (g *Governor) judged(set *constraintSet, s *sheet, b Bound) (*looked, error
 		if err != nil {
 			return nil, err
 		}
-		v, err := w.judge(c, need(c.Kind, b), s.now)
+		v, err := w.ask(c, b, s.now)
 		if err != nil {
 			return nil, err
 		}

@@ -18,6 +18,9 @@ type Bound struct {
 	Tokens amount.Tokens
 	Cost   amount.MicroUSD
 	Free   bool // the model is explicitly free: money is not governed, rates and quotas are; Cost must be zero
+	// Unpriced: nothing bounds the cost. Who has any limit in money, hard or soft, is
+	// refused; Cost must be zero.
+	Unpriced bool
 }
 
 // Largest values that a request may name.
@@ -85,14 +88,19 @@ func (b Bound) validate() error {
 		return invalid("bound.cost", fmt.Sprintf("must be between 0 and %d microUSD", MaxCost))
 	case b.Free && b.Cost != 0:
 		return invalid("bound.cost", "must be zero when the model is explicitly free")
+	case b.Unpriced && (b.Free || b.Cost != 0):
+		return invalid("bound.unpriced", "cannot be free and cannot have a cost")
 	}
 	return nil
 }
 
 // flags are those that an admission sets.
 func (b Bound) flags() Flags {
-	if b.Free {
+	switch {
+	case b.Free:
 		return FlagFree
+	case b.Unpriced:
+		return FlagUnpriced
 	}
 	return 0
 }
@@ -124,8 +132,8 @@ func (r *Request) fingerprint() Fingerprint {
 	}
 	buf = binary.BigEndian.AppendUint64(buf, uint64(r.Bound.Tokens))
 	buf = binary.BigEndian.AppendUint64(buf, uint64(r.Bound.Cost))
-	if r.Bound.Free {
-		buf = append(buf, 1)
+	if flags := r.Bound.flags(); flags != 0 {
+		buf = append(buf, byte(flags))
 	}
 	sum := sha256.Sum256(buf)
 	return Fingerprint(sum[:16])

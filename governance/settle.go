@@ -159,7 +159,7 @@ func (o Outcome) flags(rec *Record, t *terms) (f Flags) {
 		f |= FlagTokensUncertain
 	}
 	switch {
-	case rec.Flags&FlagFree != 0:
+	case rec.Flags&(FlagFree|FlagUnpriced) != 0:
 	case o.Cost.Certainty == Known && o.Cost.Value > rec.Cost:
 		f |= FlagOverrun
 	case o.Cost.Certainty != Known && t.hasKind(KindMoney):

@@ -39,7 +39,7 @@ func (r Reason) code() int {
 	switch r {
 	case ReasonUnauthenticated:
 		return http.StatusUnauthorized
-	case ReasonModel, ReasonRegion, ReasonGuardrail, ReasonGated:
+	case ReasonModel, ReasonRegion, ReasonGuardrail, ReasonGated, ReasonUnpriced:
 		return http.StatusForbidden
 	case ReasonMoney:
 		return http.StatusPaymentRequired

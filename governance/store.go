@@ -253,6 +253,7 @@ const (
 	FlagOverrun                           // more was used than reserved
 	FlagInvalid                           // what was reported is impossible: accounts are frozen
 	FlagFree                              // explicitly free: money constraints were not applied
+	FlagUnpriced                          // no price bounds the cost: there were no money constraints
 )
 
 // Record is a permit as it is stored.
@@ -277,7 +278,10 @@ type Record struct {
 }
 
 func (rec *Record) bound() Bound {
-	return Bound{Tokens: amount.Tokens(rec.Tokens), Cost: amount.MicroUSD(rec.Cost), Free: rec.Flags&FlagFree != 0}
+	return Bound{
+		Tokens: amount.Tokens(rec.Tokens), Cost: amount.MicroUSD(rec.Cost),
+		Free: rec.Flags&FlagFree != 0, Unpriced: rec.Flags&FlagUnpriced != 0,
+	}
 }
 
 // Note records what an operator did and why.

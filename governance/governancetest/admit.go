@@ -25,6 +25,7 @@ func admitCases() []scenario {
 		{name: "EqualNamesAreNotOneAccount", run: admitNames},
 		{name: "InvalidIsRefusedBeforeAnything", run: admitInvalid},
 		{name: "ModelAndRegionMustBeAllowed", run: admitSelection},
+		{name: "UnpricedIsNotFree", run: admitUnpriced},
 		{name: "ExplicitlyFreeSkipsMoneyOnly", also: "ReplayP5FreeModelOnEmptyBudget", run: admitFree},
 		{name: "LimitsOf63Bits", run: admitLargest},
 		{name: "CapturesPriceAndSelection", run: admitCaptures},
@@ -183,19 +184,21 @@ func admitInvalid(e *env) {
 	before := e.snapshot(ids...)
 	long := strings.Repeat("x", governance.MaxNameBytes+1)
 	for field, spoil := range map[string]func(r *governance.Request){
-		"principal":     func(r *governance.Request) { r.Principal = nil },
-		"bound.tokens":  func(r *governance.Request) { r.Bound.Tokens = -1 },
-		"bound.cost":    func(r *governance.Request) { r.Bound.Cost = -1 },
-		"bound.tokens ": func(r *governance.Request) { r.Bound.Tokens = governance.MaxTokens + 1 },
-		"bound.cost ":   func(r *governance.Request) { r.Bound.Cost = math.MaxInt64 },
-		"bound.cost  ":  func(r *governance.Request) { r.Bound.Free = true },
-		"model":         func(r *governance.Request) { r.Model = long },
-		"model ":        func(r *governance.Request) { r.Model = "gpt\n4" },
-		"model  ":       func(r *governance.Request) { r.Model = "gpt\x00" },
-		"region":        func(r *governance.Request) { r.Region = "\xff\xfe" },
-		"guardrail":     func(r *governance.Request) { r.Guardrail = long },
-		"price":         func(r *governance.Request) { r.Price = make([]byte, governance.MaxPriceBytes+1) },
-		"id":            func(r *governance.Request) { r.ID[3] = 1 },
+		"principal":       func(r *governance.Request) { r.Principal = nil },
+		"bound.tokens":    func(r *governance.Request) { r.Bound.Tokens = -1 },
+		"bound.cost":      func(r *governance.Request) { r.Bound.Cost = -1 },
+		"bound.tokens ":   func(r *governance.Request) { r.Bound.Tokens = governance.MaxTokens + 1 },
+		"bound.cost ":     func(r *governance.Request) { r.Bound.Cost = math.MaxInt64 },
+		"bound.cost  ":    func(r *governance.Request) { r.Bound.Free = true },
+		"bound.unpriced":  func(r *governance.Request) { r.Bound.Unpriced = true },
+		"bound.unpriced ": func(r *governance.Request) { r.Bound.Cost, r.Bound.Free, r.Bound.Unpriced = 0, true, true },
+		"model":           func(r *governance.Request) { r.Model = long },
+		"model ":          func(r *governance.Request) { r.Model = "gpt\n4" },
+		"model  ":         func(r *governance.Request) { r.Model = "gpt\x00" },
+		"region":          func(r *governance.Request) { r.Region = "\xff\xfe" },
+		"guardrail":       func(r *governance.Request) { r.Guardrail = long },
+		"price":           func(r *governance.Request) { r.Price = make([]byte, governance.MaxPriceBytes+1) },
+		"id":              func(r *governance.Request) { r.ID[3] = 1 },
 		"id ": func(r *governance.Request) {
 			r.ID = governance.NewPermitID(time.UnixMicro(e.now()).Add(6 * time.Minute))
 		},
@@ -261,6 +264,36 @@ func admitFree(e *env) {
 	free.Tokens = 1
 	e.settle(e.admit(c, free), governance.Used(1, 0))
 	e.refused(c, free, governance.ReasonRate) // and so do rates
+}
+
+// admitUnpriced: what nothing bounds passes where money is not limited, and only there.
+func admitUnpriced(e *env) {
+	unpriced := governance.Bound{Tokens: 10, Unpriced: true}
+	e.team("team-1", keys.Limits{TokensPerDay: keys.Limit(50)})
+	c := e.caller("team-1", keys.Limits{})
+	p := e.admit(c, unpriced)
+	e.equal("bound", p.Bound(), unpriced)
+	e.is(p.Raise(e.ctx, both(20, 1)), governance.ErrInvalid)
+	e.ok(p.Raise(e.ctx, governance.Bound{Tokens: 20}))
+	e.settle(p, governance.Used(5, 7)) // a cost that is known after all is no overrun
+	e.equal("flags", e.record(p.ID()).Flags, governance.FlagUnpriced)
+	e.settle(e.admit(c, unpriced), governance.Unknown()) // nothing is held for money
+	e.held(c, governance.ScopeTeam, "tokens_per_day", 5, 10, 0)
+
+	limited := e.caller("team-1", keys.Limits{CostPerMonth: keys.Cost(math.MaxInt64)})
+	r := e.refused(limited, unpriced, governance.ReasonUnpriced)
+	e.equal("rule", r.Verdict.Constraint.Rule, "cost_per_month")
+	e.equal("retryable", r.Retryable, false)
+	e.equal("status", governance.StatusOf(r).Code, http.StatusForbidden)
+	x, err := e.g.Explain(e.ctx, request(limited, unpriced))
+	e.ok(err)
+	if x.Refusal == nil || x.Refusal.Reason != governance.ReasonUnpriced {
+		e.Fatalf("explained as %+v", x.Refusal)
+	}
+	// An edit that no one here has heard of decides too.
+	e.limitKey(c.id, keys.LimitsChange{CostPerDay: keys.Set(keys.Cost(1000))})
+	e.refused(c, unpriced, governance.ReasonUnpriced)
+	e.held(c, governance.ScopeKey, "cost_per_day", 0, 0, 0)
 }
 
 func admitLargest(e *env) {

@@ -32,6 +32,8 @@ func explainEquals(e *env) {
 		b := both(amount.Tokens(r.IntN(300)), amount.MicroUSD(r.IntN(250)))
 		if r.IntN(5) == 0 {
 			b.Cost, b.Free = 0, true
+		} else if r.IntN(20) == 0 {
+			b.Cost, b.Unpriced = 0, true
 		}
 		x, err := e.g.Explain(e.ctx, request(c, b))
 		e.ok(err)

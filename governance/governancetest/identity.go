@@ -93,6 +93,7 @@ func identityConflict(e *env) {
 			func(r *governance.Request) { r.Bound.Tokens++ },
 			func(r *governance.Request) { r.Bound.Cost-- },
 			func(r *governance.Request) { r.Bound.Cost, r.Bound.Free = 0, true },
+			func(r *governance.Request) { r.Bound.Cost, r.Bound.Unpriced = 0, true },
 			func(r *governance.Request) { r.Model = "model-2" },
 			func(r *governance.Request) { r.Model, r.Region = "model-", "1" },
 			func(r *governance.Request) { r.Region = "eu" },

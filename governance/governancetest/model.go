@@ -74,6 +74,8 @@ func (b *book) admit(id governance.PermitID, c *caller, bound governance.Bound, 
 			a := b.account(name)
 			p.accounts = append(p.accounts, name)
 			switch {
+			case r.money && bound.Unpriced:
+				binds(governance.ReasonUnpriced)
 			case a.Frozen:
 				binds(governance.ReasonFrozen)
 			case need > limit:

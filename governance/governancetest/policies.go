@@ -22,6 +22,7 @@ func policiesCases() []scenario {
 		{name: "DeletedAndAddedAgainGoesOn", needs: needs, run: policiesReturn},
 		{name: "LateSettlementAfterDeletion", needs: needs, run: policiesLate},
 		{name: "SoftRefusesNothing", needs: needs, run: policiesSoft},
+		{name: "MetersRefuseWhatHasNoPrice", needs: needs, run: policiesUnpriced},
 		{name: "SoftBecomesHard", needs: needs, run: policiesHarden},
 		{name: "SoftDoesNotWeakenHard", needs: needs, run: policiesBoth},
 		{name: "PendingSwitchesNoTier", needs: needs, run: policiesPending},
@@ -134,6 +135,23 @@ func policiesReturn(e *env) {
 	e.held(c, governance.ScopeTeam, "month", 3*milli, 0, 0)
 	e.admit(c, dollars(2*milli))
 	e.refused(c, dollars(1), governance.ReasonReserved)
+}
+
+// policiesUnpriced: a meter cannot count what nothing bounds either, and is not filled by it.
+func policiesUnpriced(e *env) {
+	e.team("team-1", keys.Limits{})
+	c := e.caller("team-1", keys.Limits{})
+	unpriced := governance.Bound{Tokens: 10, Unpriced: true}
+	e.admit(c, unpriced)
+	for _, hard := range []bool{false, true} {
+		e.policies(document("p", team1, budget("month", 5, hard), thrift(true)))
+		r := e.refused(c, unpriced, governance.ReasonUnpriced)
+		e.equal("policy", r.Verdict.Constraint.Policy, "p")
+		e.held(c, governance.ScopeTeam, "month", 0, 0, 0)
+		e.settle(e.admit(c, dollars(1)), governance.NotSent()) // no tier was reached
+	}
+	e.policies()
+	e.admit(c, unpriced)
 }
 
 func policiesLate(e *env) {

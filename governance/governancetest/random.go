@@ -84,6 +84,8 @@ func (s *simulation) bound() governance.Bound {
 	b := both(amount.Tokens(s.IntN(150)), amount.MicroUSD(s.IntN(150)))
 	if s.IntN(8) == 0 {
 		b.Cost, b.Free = 0, true
+	} else if s.IntN(16) == 0 {
+		b.Cost, b.Unpriced = 0, true
 	}
 	return b
 }
@@ -141,8 +143,8 @@ func (s *simulation) permitOperation(p *governance.Permit) string {
 	switch s.IntN(5) {
 	case 0:
 		to := s.bound()
-		to.Tokens, to.Free = to.Tokens*2, false
-		if m.bound.Free {
+		to.Tokens, to.Free, to.Unpriced = to.Tokens*2, false, false
+		if m.bound.Free || m.bound.Unpriced {
 			to.Cost = 0
 		}
 		err := p.Raise(s.ctx, to)

@@ -9,7 +9,6 @@ import (
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/governance/pricing"
 	"github.com/tallystick-go/tallystick/governance/usage"
-	"github.com/tallystick-go/tallystick/keys"
 )
 
 // inputOverhead is what a provider may add to one text that it embeds.
@@ -17,23 +16,14 @@ const inputOverhead = 16
 
 // bound works out the most that the request may use, and captures the price.
 //
-// What cannot be bounded in money is refused under a money budget. Without one it
-// may pass, with a cost that fits no budget: should an edit bring a budget before
-// the request is admitted, it is refused after all.
+// What cannot be bounded in money passes where no money is limited. Whether any is, by a
+// limit of the key or its team or by a policy, hard or soft, is known under the locks
+// alone: the bound says so, and the plan keeps what the client is told if it is refused.
 //
-// Source: internal/docs/guarantees.md "Not promised".
+// Source: design "Bounds that let people work".
 func (t *Transport) bound(p *plan, output int64) error {
 	a, request := p.ask, &p.request
 	unpriced, hosted := anyBut(a.unpriced, t.fields), anyBut(a.hosted, t.tools)
-	budget := hasBudget(request.Principal) && !p.row.Free()
-	switch {
-	case budget && p.row.IsZero():
-		return unpriceable("model", "has no price here, so no budget can cover it", pricing.ErrNoPrice)
-	case budget && hosted:
-		return unpriceable("tools", "include one that the provider runs and charges for, which no budget here can cover", pricing.ErrUnbounded)
-	case budget && unpriced:
-		return unpriceable("", "the body has a member that this gateway has no price for, so no budget can cover it", pricing.ErrUnbounded)
-	}
 	s := pricing.Shape{
 		InputTokens: pricing.InputBound(a.doc, a.messages, a.tools),
 		Output:      output, N: a.n, Prediction: a.prediction,
@@ -45,24 +35,31 @@ func (t *Transport) bound(p *plan, output int64) error {
 	}
 	tokens, cost, err := p.most(s)
 	switch {
-	case err == nil && (hosted || unpriced):
-		cost = governance.MaxCost
+	case p.row.Free():
+	case p.row.IsZero():
+		p.unpriced = unpriceable("model", "has no price here, so no budget can cover it", pricing.ErrNoPrice)
+	case hosted:
+		p.unpriced = unpriceable("tools", "include one that the provider runs and charges for, which no budget here can cover", pricing.ErrUnbounded)
+	case unpriced:
+		p.unpriced = unpriceable("", "the body has a member that this gateway has no price for, so no budget can cover it", pricing.ErrUnbounded)
+	case err != nil:
+		p.unpriced = p.boundError(err)
+	}
+	switch {
 	case err == nil:
-	case budget || !errors.Is(err, pricing.ErrNoPrice) && !errors.Is(err, pricing.ErrUnbounded):
-		return p.boundError(err)
-	default:
-		// Only the price is missing, and nobody's budget depends on it.
+	case errors.Is(err, pricing.ErrNoPrice), errors.Is(err, pricing.ErrUnbounded):
 		if tokens, err = p.tokensOnly(s); err != nil {
 			return p.boundError(err)
 		}
-		cost = governance.MaxCost
+	default:
+		return p.boundError(err)
 	}
 	if tokens > governance.MaxTokens || cost > governance.MaxCost {
 		return bad("", "the request may use more than any limit allows")
 	}
-	request.Bound = governance.Bound{Tokens: tokens, Cost: cost}
-	if p.row.Free() {
-		request.Bound.Cost, request.Bound.Free = 0, true
+	request.Bound = governance.Bound{Tokens: tokens, Cost: cost, Free: p.row.Free(), Unpriced: p.unpriced != nil}
+	if request.Bound.Free || request.Bound.Unpriced {
+		request.Bound.Cost = 0
 	}
 	if !p.row.IsZero() {
 		if request.Price, err = p.row.MarshalBinary(); err != nil {
@@ -131,12 +128,6 @@ func (p *plan) tokensOnly(s pricing.Shape) (amount.Tokens, error) {
 	}
 	total, err := amount.Add(in, out)
 	return amount.Tokens(total), err
-}
-
-// hasBudget reports whether money limits this principal.
-func hasBudget(p *keys.Principal) bool {
-	return p.Key.Limits.CostPerDay != nil || p.Key.Limits.CostPerMonth != nil ||
-		p.Team.Limits.CostPerDay != nil || p.Team.Limits.CostPerMonth != nil
 }
 
 // anyBut reports whether a name is not among the allowed ones.

@@ -10,8 +10,10 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/pricing"
 	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/quota"
 )
 
 // Of the test models.
@@ -197,8 +199,45 @@ func TestNoBoundInMoney(t *testing.T) {
 			free := open(t, says(200, "application/json", chatReply), setup{limits: keys.Limits{TokensPerDay: keys.Limit(1_000_000)}})
 			is(t, "status without a budget", free.post(c.path, c.body).StatusCode, 200)
 			// A budget that an edit brings meanwhile must refuse it after all.
-			is(t, "bound", free.attempt().Bound.Cost, governance.MaxCost)
+			is(t, "unpriced", free.attempt().Bound.Unpriced, true)
 			free.balanced()
+		})
+	}
+}
+
+// A policy's budget counts like any other, a meter too: what it should count is not known.
+func TestNoBoundUnderPolicies(t *testing.T) {
+	mystery := strings.Replace(chatBody, "gpt-test", "mystery", 1)
+	for name, hard := range map[string]bool{"hard": true, "meter": false} {
+		t.Run(name, func(t *testing.T) {
+			upstream := says(200, "application/json", chatReply)
+			g := open(t, upstream, setup{limits: keys.Limits{TokensPerDay: keys.Limit(1_000_000)}})
+			is(t, "status before", g.post(chatPath, mystery).StatusCode, 200)
+			day := policy.Rule{Name: "day", FailurePolicy: policy.FailClosed, Budget: &policy.Budget{
+				LimitMilliUSD: 1000, HardCap: hard, Calendar: quota.Calendar{Period: quota.Day},
+			}}
+			now, err := g.db.Policies.Load(t.Context())
+			check(t, err)
+			_, err = g.db.Policies.Replace(t.Context(), policy.Replace{
+				Documents: []policy.Document{{Name: "p", Subject: policy.Subject{Team: "team"}, Rules: []policy.Rule{day}}}, Expect: now.Generation,
+			})
+			check(t, err)
+			for _, c := range []struct{ body, why string }{
+				{mystery, "model: has no price here"},
+				{with(chatBody, `"turbo":true`), "a member that this gateway has no price for"},
+				{with(chatBody, `"tools":[{"type":"web_search"}]`), "tools: include one"},
+				{with(chatBody, `"service_tier":"gold"`), "no price here"},
+			} {
+				got := g.post(chatPath, c.body)
+				is(t, "status of "+c.body, got.StatusCode, http.StatusForbidden)
+				if !strings.Contains(got.body, c.why) {
+					t.Errorf("answered %s, want it to say %q", got.body, c.why)
+				}
+			}
+			is(t, "requests at the provider", len(upstream.requests()), 1)
+			is(t, "status of what has a price", g.post(chatPath, chatBody).StatusCode, 200)
+			is(t, "money", g.books(governance.KindMoney), books{consumed: replyCost})
+			g.balanced()
 		})
 	}
 }

@@ -21,8 +21,8 @@
 // another to the provider. From what it asks for follows a bound: text is bounded
 // by its length, anything else by the context window, output by the requested
 // maximum, else by the key's or team's default, which is then put into the
-// request, else by the model's own. What has no bound in money is refused under a
-// budget.
+// request, else by the model's own. What has no bound in money is refused
+// where money is limited, be it by a policy that only meters: nothing says what to count.
 //
 // The client's key, its Idempotency-Key and the headers of its connection are
 // taken out and the provider's key put in. The body can be sent once only, so that

@@ -20,7 +20,8 @@ type plan struct {
 	row       pricing.Row // zero: the model has no price
 	request   governance.Request
 	body      []byte
-	strip     bool // the usage chunk is ours, not the client's
+	strip     bool  // the usage chunk is ours, not the client's
+	unpriced  error // why nothing bounds the cost; nil: something does
 }
 
 // plan reads a request and works out the most that it may use. Nothing is
@@ -158,4 +159,16 @@ func (p *plan) header(h http.Header) {
 		h.Set(guardrailHeader, p.selection.GuardrailID)
 		h.Set(guardrailVersionHeader, p.selection.GuardrailVersion)
 	}
+}
+
+// explain says more of a refusal for money that nothing bounds: what of the request it is.
+func (p *plan) explain(err error) error {
+	var refusal *governance.Refusal
+	var why *RequestError
+	if !errors.As(err, &refusal) || refusal.Reason != governance.ReasonUnpriced || !errors.As(p.unpriced, &why) {
+		return err
+	}
+	said := *why
+	said.Err = errors.Join(why.Err, err)
+	return &said
 }

@@ -152,6 +152,8 @@ func refusalText(r *governance.Refusal) string {
 		return "this team's guardrail is not applied here"
 	case governance.ReasonGated:
 		return "a rule for this key cannot be enforced by this gateway"
+	case governance.ReasonUnpriced:
+		text = "nothing here bounds what the request may cost, so no budget can cover it"
 	case governance.ReasonQueueFull:
 		text = "too many requests are waiting"
 	case governance.ReasonFrozen:

@@ -225,7 +225,7 @@ func (t *Transport) governed(r *http.Request, report Attempt) (*http.Response, e
 		t.tell(report)
 		return nil, r.Context().Err()
 	case err != nil:
-		return t.refuse(r, report, err), nil
+		return t.refuse(r, report, plan.explain(err)), nil
 	}
 	report.Permit = permit.ID()
 	return t.start(r, plan, permit, report)

@@ -163,3 +163,30 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 	require.ErrorIs(t, err, config.ErrConfig)
 	require.ErrorContains(t, err, w.policies)
 }
+
+const meter = head + `
+metadata: {name: meter}
+spec:
+  subject: {team: team-app}
+  rules:
+    - {name: month, failurePolicy: FailOpen, budget: {limitMilliUSD: 1, hardCap: false, period: month}}
+    - {name: route, failurePolicy: FailOpen, routing: {budget: month, budgetTiers: [
+        {thresholdPercent: 1, strict: true, substitutions: {demo-large: demo-small}}]}}
+`
+
+// What nobody can price is refused before it is sent, also where a policy only counts, and
+// switches no tier.
+func TestPoliciesMeterNothingUnknown(t *testing.T) {
+	w := withPolicies(t, meter)
+	token := w.key("app", keys.Limits{})
+	status, body, header := w.post("/v1/chat/completions", token, `{"model":"demo-large","max_tokens":5,"web_search_options":{},"messages":[{"role":"user","content":"hello"}]}`)
+	require.Equal(t, 403, status, string(body))
+	require.Contains(t, string(body), "not_governable")
+	require.Equal(t, "false", header.Get("X-Should-Retry"))
+	require.Empty(t, w.arrived.all())
+	client, _ := w.openai(token)
+	_, err := client.Chat.Completions.New(t.Context(), chat("demo-large", "hello"))
+	require.NoError(t, err)
+	require.Equal(t, "demo-large", w.arrived.all()[0].Model)
+	w.balanced()
+}
