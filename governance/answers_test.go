@@ -44,7 +44,9 @@ func (b *books) admit(o *admission, asked *asking) expected {
 		if b.taken[list[i].ID] {
 			return no("unavailable")
 		}
-		if r, wait := b.judge(list[i].ID, list[i].Kind, b.window(&list[i]), list[i].Limit, needs(list[i].Kind, bound)); r != 0 {
+		if bound.Unpriced && list[i].Kind == KindMoney {
+			reasons, waits = append(reasons, ReasonUnpriced), append(waits, 0)
+		} else if r, wait := b.judge(list[i].ID, list[i].Kind, b.window(&list[i]), list[i].Limit, needs(list[i].Kind, bound)); r != 0 {
 			reasons, waits = append(reasons, r), append(waits, wait)
 		}
 	}
@@ -52,7 +54,7 @@ func (b *books) admit(o *admission, asked *asking) expected {
 		return verdict(reasons, waits)
 	}
 	made := &paper{
-		owner: o.owner, asked: asked, principal: p, free: bound.Free,
+		owner: o.owner, asked: asked, principal: p, flags: bound.flags(),
 		tokens: int64(bound.Tokens), cost: int64(bound.Cost), state: StateOpen, incarnation: o.slot.incarnation,
 	}
 	if o.minted {
@@ -200,7 +202,7 @@ func (b *books) raise(o *raising) expected {
 	switch {
 	case more == (Bound{}):
 		return no("ok")
-	case p.free && more.Cost > 0:
+	case p.flags != 0 && more.Cost > 0:
 		return no("invalid")
 	case b.anyTaken(p.where, false):
 		return no("unavailable")

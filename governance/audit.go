@@ -93,6 +93,8 @@ type audit struct {
 	kind    Kind
 	full    bool
 	before  int64 // not zero: entries that were admitted before are no longer needed one by one
+	// reconcile sets the account to what its permits add up to, and is noted then.
+	reconcile *Note
 
 	raw    []byte // the checkpoint that it began from
 	stored checkpoint
@@ -219,7 +221,7 @@ func (o *audit) fail(err error)      { o.err = err }
 func (o *audit) failed() error       { return o.err }
 func (o *audit) subject() string     { return "" }
 func (o *audit) patient() bool       { return true }
-func (o *audit) replayable() bool    { return true }
+func (o *audit) replayable() bool    { return o.reconcile == nil }
 func (o *audit) abandoned(*Governor) {}
 
 // audit finishes one under the account's lock.
@@ -230,9 +232,9 @@ func (s *sheet) audit(o *audit) {
 		o.err = ErrUnavailable
 		return
 	}
-	w := s.current[i].Cell
-	if s.current[i].window.Start != o.account.WindowStart {
-		w = s.older[0].Cell
+	w := &s.current[i]
+	if w.window.Start != o.account.WindowStart {
+		w = &s.older[0]
 	}
 	if !bytes.Equal(s.loaded.Checkpoint, o.raw) {
 		o.moved = true
@@ -269,6 +271,10 @@ func (s *sheet) audit(o *audit) {
 		d.Why = fmt.Sprintf("permit %s is gone", gone)
 	case read != w.Entries:
 		d.Why = fmt.Sprintf("the account counts %d batches, %d were found", w.Entries, read)
+	case w.Account != computed && o.reconcile != nil && sums.checked == sums.checkpoint:
+		s.reconcile(o, w, computed)
+		s.fold(o, parts)
+		return
 	case w.Account != computed:
 		d.Why = "the counters are not what the permits add up to"
 	case sums.checked != sums.checkpoint:
@@ -278,6 +284,15 @@ func (s *sheet) audit(o *audit) {
 		return
 	}
 	o.difference = d
+}
+
+// reconcile puts right what an account counts, and says what it was.
+func (s *sheet) reconcile(o *audit, w *cell, computed quota.Account) {
+	note := *o.reconcile
+	note.At, note.Action, note.Account = s.now, "reconcile", o.account
+	note.Before, note.After = describeAccount(w.Account), describeAccount(computed)
+	w.Account, w.dirty = computed, true
+	s.notes = append(s.notes, note)
 }
 
 // sums are what an audit compares.

@@ -32,6 +32,8 @@ var (
 	ErrClosed = errors.New("governance: governor is closed")
 	// ErrCorrupt: the store returned a value that no version of this library writes.
 	ErrCorrupt = errors.New("governance: stored value is corrupt")
+	// ErrUnbalanced: the account does not count what its permits add up to. See *UnbalancedError.
+	ErrUnbalanced = errors.New("governance: account is not what its permits add up to")
 	// ErrNoSlot: the permit's concurrency slot expired and could not be had again; the work may go on without it.
 	ErrNoSlot = errors.New("governance: concurrency slot was lost")
 )
@@ -70,6 +72,14 @@ func (e *TerminalError) Error() string {
 	return fmt.Sprintf("governance: permit %s is %s", e.ID, e.State)
 }
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
+
+// UnbalancedError says in what an account differs from its permits. It wraps ErrUnbalanced.
+type UnbalancedError struct{ Difference Difference }
+
+func (e *UnbalancedError) Error() string {
+	return fmt.Sprintf("%v: %s at %d: %s", ErrUnbalanced, e.Difference.Account.Constraint, e.Difference.Account.WindowStart, e.Difference.Why)
+}
+func (e *UnbalancedError) Unwrap() error { return ErrUnbalanced }
 
 // SettleError reports that a permit's outcome could not be recorded. The
 // reservation stands (nothing is refunded) and the Governor goes on trying until

@@ -34,7 +34,7 @@ type paper struct {
 	owner       Nonce
 	asked       *asking // nil when the id was minted
 	principal   *keys.Principal
-	free        bool
+	flags       Flags // free or unpriced
 	tokens      int64
 	cost        int64
 	where       []place

@@ -29,8 +29,11 @@ func genLimits(t *rapid.T) (l keys.Limits) {
 
 func genBound(t *rapid.T) Bound {
 	b := Bound{Tokens: amount.Tokens(rapid.Int64Range(0, 30).Draw(t, "tokens")), Cost: amount.MicroUSD(rapid.Int64Range(0, 20).Draw(t, "cost"))}
-	if rapid.IntRange(0, 6).Draw(t, "free") == 0 {
+	switch rapid.IntRange(0, 12).Draw(t, "free") {
+	case 0, 1:
 		b.Free, b.Cost = true, 0
+	case 2:
+		b.Unpriced, b.Cost = true, 0
 	}
 	return b
 }

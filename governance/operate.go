@@ -1,6 +1,10 @@
 package governance
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
 
 // Evidence is an operator's finding about a permit.
 type Evidence struct {
@@ -81,18 +85,75 @@ type Release struct {
 	Account AccountKey
 	Actor   string
 	Reason  string
+	// Reconcile sets the account to what its permits add up to, where that differs. Without
+	// it an account that differs is not released.
+	Reconcile bool
 }
 
-// Unfreeze lets an account admit again that was frozen by an impossible report.
-// Permits that reported it stay listed until they are resolved.
+// Unfreeze lets an account admit again that was frozen by an impossible report, once it
+// was recomputed from its permits as Verify does. Permits that reported it keep their
+// bounds and stay listed until they are resolved. What the account counted is in the note.
 //
-// Retry: safe. Errors: ErrInvalid, ErrNotFound, ErrUnavailable, ErrUnknownOutcome.
+// Retry: safe. Errors: ErrInvalid, ErrNotFound, *UnbalancedError, ErrUnavailable,
+// ErrUnknownOutcome, ErrCorrupt, ErrClosed.
+//
+// Source: ADR-046 "Global admission and accounting"; design "Holds and audit".
 func (g *Governor) Unfreeze(ctx context.Context, r Release) error {
 	if err := validOperator(r.Actor, r.Reason); err != nil {
 		return err
 	}
-	return g.run(ctx, &unfreezing{account: r.Account, note: Note{Actor: r.Actor, Reason: r.Reason}})
+	if g.isClosed() {
+		return ErrClosed
+	}
+	loaded, err := g.store.View(ctx, &Plan{Constraints: []ConstraintID{r.Account.Constraint}, Accounts: []AccountKey{r.Account}})
+	if err != nil {
+		return err
+	}
+	cell := &loaded.Accounts[0]
+	switch {
+	case !cell.Kind.isAccount():
+		return ErrNotFound
+	case !cell.Account.Frozen && !r.Reconcile:
+		return nil
+	}
+	note := Note{Actor: r.Actor, Reason: r.Reason}
+	a := &audit{account: r.Account, kind: cell.Kind}
+	if r.Reconcile {
+		a.reconcile = &note
+	}
+	switch a, err = g.audit(ctx, a); {
+	case err != nil:
+		return err
+	case a.difference != nil:
+		return &UnbalancedError{*a.difference}
+	}
+	return g.run(ctx, &unfreezing{account: r.Account, note: note})
 }
+
+// Note records what an operator did to something else than permits and accounts, such as
+// an edit of policies. n.Number and n.At are the store's; n.Before and n.After are JSON or empty.
+//
+// Retry: a repeated call is a second note. Errors: ErrInvalid, ErrUnavailable,
+// ErrUnknownOutcome, ErrClosed.
+func (g *Governor) Note(ctx context.Context, n Note) error {
+	if err := validOperator(n.Actor, n.Reason); err != nil {
+		return err
+	}
+	if n.Action == "" {
+		return invalid("action", "is missing: say what was done")
+	}
+	if err := validName("action", n.Action); err != nil {
+		return err
+	}
+	for _, f := range [...]struct{ name, value string }{{"before", n.Before}, {"after", n.After}} {
+		if f.value != "" && (len(f.value) > maxNoteBytes || !json.Valid([]byte(f.value))) {
+			return invalid(f.name, fmt.Sprintf("must be JSON of at most %d bytes", maxNoteBytes))
+		}
+	}
+	return g.alone(ctx, &noting{note: n})
+}
+
+const maxNoteBytes = 4096
 
 // FrozenAccounts lists frozen accounts in the order of their keys, with what they
 // count (Cell.Label). q.Frozen is implied; the limit is 1 to 1000.

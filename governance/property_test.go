@@ -321,7 +321,7 @@ func (p *play) compare() {
 		rec := p.shelf.permits[id]
 		flags := rec.Flags
 		if rec.State != want.state || rec.Tokens != want.tokens || rec.Cost != want.cost || rec.Outcome != want.outcome || rec.Resolution != want.resolution ||
-			(flags&FlagTokensUncertain != 0) != want.tokensOpen || (flags&FlagCostUncertain != 0) != want.costOpen || (flags&FlagFree != 0) != want.free {
+			(flags&FlagTokensUncertain != 0) != want.tokensOpen || (flags&FlagCostUncertain != 0) != want.costOpen || flags&(FlagFree|FlagUnpriced) != want.flags {
 			p.t.Fatalf("permit %s is %+v, the model has %+v", id, rec, want)
 		}
 	}

@@ -1,6 +1,10 @@
 package governance
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tallystick-go/tallystick/quota"
+)
 
 // resolution is an operator's decision about a permit that is open or uncertain.
 type resolution struct {
@@ -123,9 +127,16 @@ func (s *sheet) unfreeze(o *unfreezing) {
 	if w.Account.Frozen {
 		note := o.note
 		note.At, note.Action, note.Account = s.now, "unfreeze", o.account
-		note.Before, note.After = `{"frozen":true}`, `{"frozen":false}`
+		note.Before = describeAccount(w.Account)
 		w.Account, w.dirty = w.Account.Unfreeze(), true
+		note.After = describeAccount(w.Account)
 		s.notes = append(s.notes, note)
 	}
 	o.cell = *w.Cell
+}
+
+// describeAccount is what a note says of an account.
+func describeAccount(a quota.Account) string {
+	return fmt.Sprintf(`{"frozen":%t,"consumed":%d,"uncertain":%d,"reserved":%d,"granted":%d,"observed":%d}`,
+		a.Frozen, a.Consumed, a.Uncertain, a.Reserved, a.Granted, a.Observed)
 }

@@ -27,7 +27,7 @@ func StatusOf(err error) Status {
 		return Status{Code: http.StatusBadRequest}
 	case errors.Is(err, ErrNotFound):
 		return Status{Code: http.StatusNotFound}
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrInFlight), errors.Is(err, ErrTerminal), errors.Is(err, ErrPruned):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrInFlight), errors.Is(err, ErrTerminal), errors.Is(err, ErrPruned), errors.Is(err, ErrUnbalanced):
 		return Status{Code: http.StatusConflict}
 	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrStale), errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed):
 		return Status{Code: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Retryable: true}

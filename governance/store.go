@@ -289,7 +289,7 @@ type Note struct {
 	Number  int64 // given by the store: rising, from 1
 	At      int64 // µs since the Unix epoch, the store's clock
 	Actor   string
-	Action  string // "resolve", "unfreeze", "prune", "pruned"
+	Action  string // "resolve", "reconcile", "unfreeze", "prune", "pruned", or what Governor.Note was told
 	Permit  PermitID
 	Account AccountKey
 	Reason  string

@@ -43,6 +43,7 @@ func TestRequestIsValidated(t *testing.T) {
 		{"bound.cost", func(q *Request) { q.Bound.Cost = -1 }},
 		{"bound.cost", func(q *Request) { q.Bound.Cost = MaxCost + 1 }},
 		{"bound.cost", func(q *Request) { q.Bound.Free = true }},
+		{"bound.unpriced", func(q *Request) { q.Bound.Unpriced = true }},
 		{"price", func(q *Request) { q.Price = make([]byte, MaxPriceBytes+1) }},
 		{"model", func(q *Request) { q.Model = strings.Repeat("m", MaxNameBytes+1) }},
 		{"model", func(q *Request) { q.Model = "a\nb" }},

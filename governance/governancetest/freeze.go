@@ -1,6 +1,7 @@
 package governancetest
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ func unfreezeCases() []scenario {
 		{name: "InAPastWindow", run: unfreezePast},
 		{name: "TwiceIsANoOp", run: unfreezeTwice},
 		{name: "UnknownAccount", run: unfreezeUnknown},
+		{name: "NotWhileTheBooksDiffer", run: unfreezeDiffers},
 		{name: "BadReleaseIsRefused", run: unfreezeBad},
 	}
 }
@@ -78,6 +80,43 @@ func unfreezeUnknown(e *env) {
 		e.is(e.unfreeze(key), governance.ErrNotFound)
 	}
 	e.equal("accounts", len(e.everyAccount()), 0)
+}
+
+// unfreezeDiffers: an account that does not count what its permits say is put right when
+// that is asked for, and both numbers are kept.
+func unfreezeDiffers(e *env) {
+	e.team("team-1", keys.Limits{TokensPerDay: keys.Limit(100)})
+	c := e.caller("team-1", keys.Limits{})
+	e.settle(e.admit(c, tokens(10)), governance.Used(4, 0))
+	e.settle(e.admit(c, tokens(7)), impossible())
+	cell := e.cell(e.account(c, governance.ScopeTeam, "tokens_per_day"))
+	cell.Account.Consumed += 50
+	e.write(&governance.Changes{Cells: []governance.Cell{cell}})
+	err := e.unfreeze(cell.Key)
+	e.is(err, governance.ErrUnbalanced)
+	var differs *governance.UnbalancedError
+	if !errors.As(err, &differs) || differs.Difference.Stored.Consumed != 54 || differs.Difference.Computed.Consumed != 4 {
+		e.Fatalf("the error is %v", err)
+	}
+	e.refused(c, tokens(1), governance.ReasonFrozen)
+	release := governance.Release{Account: cell.Key, Actor: "ops", Reason: "a restored row", Reconcile: true}
+	for range 2 { // the second time there is nothing to do
+		e.ok(e.g.Unfreeze(e.ctx, release))
+		e.held(c, governance.ScopeTeam, "tokens_per_day", 4, 7, 0)
+	}
+	e.admit(c, tokens(1))
+	notes, err := e.g.Notes(e.ctx, governance.NoteQuery{Limit: 10})
+	e.ok(err)
+	if len(notes) != 2 || notes[0].Action != "reconcile" || notes[1].Action != "unfreeze" {
+		e.Fatalf("the notes are %+v", notes)
+	}
+	for _, part := range []struct{ text, want string }{
+		{notes[0].Before, `"consumed":54`}, {notes[0].After, `"consumed":4,"uncertain":7`}, {notes[1].Before, `"frozen":true,"consumed":4`}, {notes[1].After, `"frozen":false`},
+	} {
+		if !strings.Contains(part.text, part.want) {
+			e.Fatalf("a note says %s, want %s", part.text, part.want)
+		}
+	}
 }
 
 func unfreezeBad(e *env) {

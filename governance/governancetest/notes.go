@@ -12,6 +12,7 @@ import (
 func notesCases() []scenario {
 	return []scenario{
 		{name: "WhatOperatorsDid", run: notesOfOperators},
+		{name: "WhatElseTheyDid", run: notesOfOthers},
 	}
 }
 
@@ -67,4 +68,24 @@ func notesOfOperators(e *env) {
 	if n := notes[5]; n.Action != "unfreeze" || n.Account != frozen[0].Key || n.Permit != (governance.PermitID{}) || n.Reason != "corrected" {
 		e.Fatalf("the last note is %+v", n)
 	}
+}
+
+// notesOfOthers: what is done outside the books is recorded among the rest.
+func notesOfOthers(e *env) {
+	for _, bad := range []governance.Note{
+		{Actor: "ops", Reason: "why"}, {Actor: "ops", Action: "edit"}, {Action: "edit", Reason: "why"},
+		{Actor: "ops", Action: "edit", Reason: "why", Before: "{"}, {Actor: "ops", Action: "edit\n", Reason: "why"},
+		{Actor: "ops", Action: "edit", Reason: "why", After: `"` + strings.Repeat("x", 5000) + `"`},
+	} {
+		e.is(e.g.Note(e.ctx, bad), governance.ErrInvalid)
+	}
+	want := governance.Note{Actor: "ops", Action: "edit policies", Reason: "a new quarter", Before: `{"revision":1}`, After: `{"revision":2}`}
+	e.ok(e.g.Note(e.ctx, want))
+	notes, err := e.g.Notes(e.ctx, governance.NoteQuery{Limit: 10})
+	e.ok(err)
+	if len(notes) != 1 || notes[0].At == 0 || notes[0].Number == 0 {
+		e.Fatalf("the notes are %+v", notes)
+	}
+	want.At, want.Number = notes[0].At, notes[0].Number
+	e.equal("note", notes[0], want)
 }

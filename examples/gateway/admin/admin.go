@@ -33,7 +33,7 @@ type Options struct {
 	Governor *governance.Governor
 	// Token is what operators present. An empty one lets nobody in.
 	Token string
-	// Timeout bounds every request but the audit and pruning. Default 10 s.
+	// Timeout bounds every request but those that audit. Default 10 s.
 	Timeout time.Duration
 	// AuditTimeout bounds those. Default 5 min.
 	AuditTimeout time.Duration
@@ -98,7 +98,7 @@ func Handler(o Options) http.Handler {
 	route("GET holds", a.Timeout, a.listHolds)
 	route("POST holds/{id}/resolve", a.Timeout, a.resolve)
 	route("GET frozen", a.Timeout, a.listFrozen)
-	route("POST frozen/release", a.Timeout, a.release)
+	route("POST frozen/release", a.AuditTimeout, a.release)
 	route("POST verify", a.AuditTimeout, a.verify)
 	route("POST prune", a.AuditTimeout, a.prune)
 	route("GET notes", a.Timeout, a.listNotes)

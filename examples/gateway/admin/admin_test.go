@@ -376,6 +376,11 @@ func TestBooks(t *testing.T) {
 	w.must("GET", "frozen", nil, &frozen)
 	require.Empty(t, frozen.Frozen)
 
+	var notes report.NotePage
+	w.must("GET", "notes", nil, &notes)
+	require.Len(t, notes.Notes, 3, "one finding and two releases")
+	require.Contains(t, string(notes.Notes[2].Before), `"frozen":true,"consumed":`)
+
 	var v report.Verification
 	w.must("POST", "verify", nil, &v)
 	require.True(t, v.Balanced)

@@ -43,7 +43,7 @@ func (a *api) explain(c *call) (any, error) {
 	var r governance.Request
 	var tokens, cost int64
 	if err := fields(data, map[string]any{
-		"model": &r.Model, "region": &r.Region, "tokens": &tokens, "cost_microusd": &cost, "free": &r.Bound.Free,
+		"model": &r.Model, "region": &r.Region, "tokens": &tokens, "cost_microusd": &cost, "free": &r.Bound.Free, "unpriced": &r.Bound.Unpriced,
 	}); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (a *api) release(c *call) (any, error) {
 	var constraint string
 	var start time.Time
 	if err := fields(data, map[string]any{
-		"constraint": &constraint, "window_start": &start, "actor": &r.Actor, "reason": &r.Reason,
+		"constraint": &constraint, "window_start": &start, "reconcile": &r.Reconcile, "actor": &r.Actor, "reason": &r.Reason,
 	}); err != nil {
 		return nil, err
 	}

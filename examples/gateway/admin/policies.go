@@ -2,9 +2,12 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
+	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 )
 
@@ -48,6 +51,8 @@ type edit struct {
 	names     []string
 	replace   bool
 	expect    policy.Generation
+
+	actor, reason string
 }
 
 // edit reads an edit. The generation that it was decided on is required to make it.
@@ -61,7 +66,7 @@ func (c *call) edit(expects bool) (*edit, error) {
 	var expect string
 	targets := map[string]any{"documents": &documents, "delete": &e.names, "replace": &e.replace}
 	if expects {
-		targets["expect"] = &expect
+		targets["expect"], targets["actor"], targets["reason"] = &expect, &e.actor, &e.reason
 	}
 	if err := fields(data, targets); err != nil {
 		return nil, err
@@ -129,6 +134,9 @@ func (a *api) editPolicies(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.intend(c, store, e); err != nil {
+		return nil, err
+	}
 	var now policy.Snapshot
 	switch {
 	case e.names != nil:
@@ -141,7 +149,45 @@ func (a *api) editPolicies(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.note(c, e, "edited policies", "", now.Mark); err != nil {
+		return nil, err
+	}
 	out := a.enforced(now)
 	a.Logger.InfoContext(c.ctx, "admin: policies edited", "generation", now.Generation, "revision", now.Revision, "gates", len(out.Gates))
 	return out, nil
+}
+
+// intend records an edit before it is made, so that none is in force of which nobody knows
+// who made it. What would be refused is not recorded; a set that cannot be read is.
+func (a *api) intend(c *call, store policy.Store, e *edit) error {
+	prepared, err := e.prepared(e.expect)
+	if err != nil {
+		return err
+	}
+	now, err := store.Load(c.ctx)
+	var damaged *policy.CorruptError
+	var after *policy.Set
+	switch {
+	case errors.As(err, &damaged):
+		now.Mark = damaged.Now
+		after, err = prepared.Over(damaged)
+	case err == nil:
+		after, err = prepared.On(now)
+	}
+	if err != nil {
+		return err
+	}
+	return a.note(c, e, "edit policies", describeMark(now.Mark), policy.Mark{Namespace: now.Namespace, Generation: after.Generation()})
+}
+
+func (a *api) note(c *call, e *edit, action, before string, after policy.Mark) error {
+	return a.Governor.Note(c.ctx, governance.Note{Actor: e.actor, Action: action, Reason: e.reason, Before: before, After: describeMark(after)})
+}
+
+// describeMark is what a note says of a set: its revision is not known before it is stored.
+func describeMark(m policy.Mark) string {
+	if m.Revision == 0 {
+		return fmt.Sprintf(`{"generation":%q}`, m.Generation)
+	}
+	return fmt.Sprintf(`{"generation":%q,"revision":%d}`, m.Generation, m.Revision)
 }

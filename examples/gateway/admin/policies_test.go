@@ -31,10 +31,19 @@ func TestPolicies(t *testing.T) {
 	w.must(http.MethodPost, "policies/diff", object{"documents": documents}, &diff)
 	require.Len(t, diff.Changes, 1)
 	var now report.Policies
-	w.must(http.MethodPost, "policies", object{"documents": documents, "expect": diff.Expect}, &now)
+	first := object{"documents": documents, "expect": diff.Expect, "actor": "ops", "reason": "a new quarter"}
+	w.must(http.MethodPost, "policies", first, &now)
 	require.Equal(t, 1, now.Count)
 	revision := now.Revision
-	w.must(http.MethodPost, "policies", object{"documents": documents, "expect": diff.Expect}, &now)
+	var notes report.NotePage
+	w.must(http.MethodGet, "notes", nil, &notes)
+	require.Len(t, notes.Notes, 2, "what was meant, and what is in force")
+	for i, action := range []string{"edit policies", "edited policies"} {
+		require.Equal(t, [3]string{"ops", action, "a new quarter"}, [3]string{notes.Notes[i].Actor, notes.Notes[i].Action, notes.Notes[i].Reason})
+		require.Contains(t, string(notes.Notes[i].After), now.Generation)
+	}
+	require.Contains(t, string(notes.Notes[0].Before), diff.Expect)
+	w.must(http.MethodPost, "policies", first, &now)
 	require.Equal(t, revision, now.Revision, "what is in force already changes nothing")
 	var list report.PolicySet
 	w.must(http.MethodGet, "policies", nil, &list)
@@ -54,6 +63,8 @@ func TestPolicies(t *testing.T) {
 		"unknown field":            {"policies/diff", object{"document": documents}, 400, "document"},
 		"expect is for edits":      {"policies/diff", object{"documents": documents, "expect": now.Generation}, 400, "expect"},
 		"edit without expectation": {"policies", object{"documents": documents}, 400, "expect"},
+		"nobody":                   {"policies", object{"documents": documents, "expect": now.Generation, "reason": "why"}, 400, "actor"},
+		"no reason":                {"policies", object{"documents": documents, "expect": now.Generation, "actor": "ops"}, 400, "reason"},
 		"no generation":            {"policies", object{"documents": documents, "expect": "7"}, 400, "expect"},
 		"another generation":       {"policies", object{"documents": json.RawMessage("[]"), "replace": true, "expect": another}, 409, "expect"},
 		"place of a mistake":       {"policies", object{"documents": json.RawMessage(strings.Replace("["+team+"]", "10", "-1", 1)), "expect": now.Generation}, 400, "documents[0].spec.rules[0].rate.rpm"},
@@ -67,8 +78,10 @@ func TestPolicies(t *testing.T) {
 			require.Equal(t, c.field, p.Field)
 		})
 	}
-	w.must(http.MethodPost, "policies", object{"documents": json.RawMessage("[]"), "replace": true, "expect": now.Generation}, &now)
+	w.must(http.MethodPost, "policies", object{"documents": json.RawMessage("[]"), "replace": true, "expect": now.Generation, "actor": "ops", "reason": "the end"}, &now)
 	require.Zero(t, now.Count)
+	w.must(http.MethodGet, "notes", nil, &notes)
+	require.Len(t, notes.Notes, 6, "what was refused is not among them")
 }
 
 // Where documents are in files, they are read here and not changed; a database of the

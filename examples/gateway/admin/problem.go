@@ -48,6 +48,7 @@ func problemOf(err error) *Problem {
 	var key *keys.FieldError
 	var field *governance.FieldError
 	var refused *governance.Refusal
+	var unbalanced *governance.UnbalancedError
 	var document *policy.Error
 	var other *policy.ConflictError
 	var damaged *policy.CorruptError
@@ -84,6 +85,8 @@ func problemOf(err error) *Problem {
 		return &Problem{http.StatusConflict, "revoked", "", "the key is revoked or the team deleted, and that is final"}
 	case errors.Is(err, keys.ErrExpired):
 		return &Problem{http.StatusConflict, "expired", "", "the key has expired: move expires_at first"}
+	case errors.As(err, &unbalanced):
+		return &Problem{http.StatusConflict, "unbalanced", "", "the account is not released: " + unbalanced.Difference.Why + "; look at verify, and release it with reconcile to put right what it counts"}
 	case errors.Is(err, governance.ErrTerminal):
 		return &Problem{http.StatusConflict, "terminal", "", "nothing is held any more"}
 	case errors.Is(err, governance.ErrConflict):

@@ -35,7 +35,7 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway policies list | diff -f FILE | apply -f FILE | delete NAME
   gateway verify                     audit all accounts
   gateway prune                      forget what ended long ago, once its sums are proved
-  gateway notes                      what operators resolved and released, and why
+  gateway notes                      what operators resolved, released, forgot and edited, and why
   gateway status                     what a running gateway goes by, and what of its store is down
   gateway keys import                keys of a stopped gateway, of LiteLLM or of new-api, by hash
   gateway keys mint                  a token for a key that the configuration declares

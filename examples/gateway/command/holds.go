@@ -76,13 +76,14 @@ var holdCommands = map[string]operation{
 	}},
 	"release": {"CONSTRAINT", func(set *flag.FlagSet) *request {
 		start := set.String("window-start", "", "the `time` that frozen prints")
+		reconcile := set.Bool("reconcile", false, "set what it counts to what its permits add up to, where that differs")
 		actor, reason := operatorFlags(set)
 		r := &request{method: http.MethodPost, path: at("frozen/release"), print: func(o *output, _ json.RawMessage) error {
 			o.row("released")
 			return nil
 		}}
 		r.body = func(constraint string) (any, error) {
-			return map[string]any{"constraint": constraint, "window_start": *start, "actor": *actor, "reason": *reason}, nil
+			return map[string]any{"constraint": constraint, "window_start": *start, "reconcile": *reconcile, "actor": *actor, "reason": *reason}, nil
 		}
 		return r
 	}},

@@ -63,6 +63,8 @@ type policyEdit struct {
 	replace bool
 	expect  string
 	asJSON  bool
+
+	actor, reason *string // of an edit
 }
 
 func (p Process) policiesApply(ctx context.Context, args []string) error {
@@ -78,6 +80,7 @@ func (p Process) policiesDelete(ctx context.Context, args []string) error {
 	var e policyEdit
 	e.over.flags(set)
 	e.editFlags(set)
+	e.actor, e.reason = operatorFlags(set)
 	names, err := p.parse(set, args, 1)
 	if err != nil {
 		return err
@@ -97,6 +100,9 @@ func (p Process) editPolicies(ctx context.Context, name string, args []string, a
 	set.Var(&e.files, "f", "a `file` of GovernancePolicy documents, YAML or JSON; may be repeated; required")
 	set.BoolVar(&e.replace, "replace", false, "the files are the whole set: what they do not have is deleted")
 	e.editFlags(set)
+	if apply {
+		e.actor, e.reason = operatorFlags(set)
+	}
 	if _, err := p.parse(set, args, 0); err != nil {
 		return err
 	}
@@ -141,7 +147,7 @@ func (e *policyEdit) run(ctx context.Context, p Process, edit map[string]any, ap
 	if !apply {
 		return failed
 	}
-	edit["expect"] = expect
+	edit["expect"], edit["actor"], edit["reason"] = expect, *e.actor, *e.reason
 	var answer json.RawMessage
 	if err := client.Do(ctx, http.MethodPost, "policies", nil, edit, &answer); err != nil {
 		return err

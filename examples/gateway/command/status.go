@@ -64,12 +64,13 @@ var explainKey = operation{"KEY", func(set *flag.FlagSet) *request {
 	model := set.String("model", "", "the `model` that would be asked for")
 	region := set.String("region", "", "the `region` that it would be served from")
 	free := set.Bool("free", false, "the model costs nothing")
+	unpriced := set.Bool("unpriced", false, "nothing bounds what it costs")
 	var tokens, cost limit
 	cost.money = true
 	set.Var(&tokens, "tokens", "the most `tokens` that it would use")
 	set.Var(&cost, "cost", "the most `microUSD` that it would cost, or dollars like $0.25")
 	return &request{method: http.MethodPost, path: under("keys/", "/explain"), print: printExplanation, body: func(string) (any, error) {
-		out := map[string]any{"model": *model, "region": *region, "free": *free}
+		out := map[string]any{"model": *model, "region": *region, "free": *free, "unpriced": *unpriced}
 		for name, l := range map[string]*limit{"tokens": &tokens, "cost_microusd": &cost} {
 			if l.value != nil {
 				out[name] = *l.value

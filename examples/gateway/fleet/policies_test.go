@@ -33,7 +33,7 @@ func (g *gateway) edit(edit object) report.Policies {
 	g.f.Helper()
 	var diff report.PolicyDiff
 	g.do(http.MethodPost, "policies/diff", edit, &diff)
-	edit["expect"] = diff.Expect
+	edit["expect"], edit["actor"], edit["reason"] = diff.Expect, "ops", "a test"
 	var now report.Policies
 	g.do(http.MethodPost, "policies", edit, &now)
 	require.Equal(g.f, diff.After.Generation, now.Generation, "what was shown is what was made")
@@ -282,26 +282,30 @@ func TestPolicyCommands(t *testing.T) {
 	_, generation, _ := strings.Cut(out, "decided on generation")
 	generation = strings.TrimSpace(generation)
 
-	out = run(second, 0, "policies", "apply", "-f", file)
+	out = run(second, 0, "policies", "apply", "-f", file, "-actor", "ann", "-reason", "research begins")
 	require.Less(t, strings.Index(out, "added"), strings.Index(out, "in force"), "it is shown before it is made")
 	require.Contains(t, run(first, 0, "policies", "list"), "research")
 	require.Contains(t, run(first, 0, "policies", "diff", "-f", file), "no difference")
 	write(policyOf("research", "team: team-app", "name: spend, failurePolicy: FailClosed, budget: {limitMilliUSD: 20, hardCap: true, period: month}"))
-	require.Contains(t, run(first, 1, "policies", "apply", "-f", file, "-expect", generation), "stale", "somebody else was faster")
-	out = run(first, 0, "policies", "apply", "-f", file)
+	require.Contains(t, run(first, 1, "policies", "apply", "-f", file, "-expect", generation, "-actor", "ann", "-reason", "too late"), "stale", "somebody else was faster")
+	out = run(first, 0, "policies", "apply", "-f", file, "-actor", "ann", "-reason", "research begins")
 	require.Contains(t, out, "another account", "another period counts elsewhere")
 
 	write(strings.Replace(policyOf("research", "team: team-app", "name: spend, failurePolicy: FailOpen, rate: {rpm: -1}"), "spec", "spec", 1))
-	require.Contains(t, run(first, 1, "policies", "apply", "-f", file), "documents[0].spec.rules[0].rate.rpm")
+	require.Contains(t, run(first, 1, "policies", "apply", "-f", file, "-actor", "ann", "-reason", "research begins"), "documents[0].spec.rules[0].rate.rpm")
 	run(first, 2, "policies", "apply")
-	require.Contains(t, run(first, 1, "policies", "delete", "nothing"), "not_found")
-	require.Contains(t, run(second, 0, "policies", "delete", "research"), "research/spend: removed")
+	require.Contains(t, run(first, 1, "policies", "delete", "research"), "actor", "nobody does it")
+	require.Contains(t, run(first, 1, "policies", "delete", "nothing", "-actor", "ann", "-reason", "why"), "not_found")
+	require.Contains(t, run(second, 0, "policies", "delete", "research", "-actor", "ann", "-reason", "research ends"), "research/spend: removed")
 	require.NotContains(t, run(first, 0, "policies", "list"), "research")
 	require.Contains(t, run(first, 0, "status"), "TOPOLOGY")
+	notes := run(first, 0, "notes")
+	require.Equal(t, 2, strings.Count(notes, "research ends"), "meant and made: "+notes)
+	require.NotContains(t, notes, "too late")
 
 	dsn := []string{"-postgres", "env:DSN", "-schema", f.schema}
 	write(policyOf("direct", "team: team-app", "name: none, failurePolicy: FailClosed, modelAccess: {allow: [demo-large]}"))
-	direct, err := f.command(append([]string{"policies", "apply", "-f", file}, dsn...)...).CombinedOutput()
+	direct, err := f.command(append([]string{"policies", "apply", "-f", file, "-actor", "ann", "-reason", "past the gateways"}, dsn...)...).CombinedOutput()
 	require.NoError(t, err, string(direct))
 	token := first.key("app", keys.Limits{})
 	for _, a := range f.everywhere(token, says("direct")) {

@@ -121,6 +121,7 @@ func TestOperators(t *testing.T) {
 	f.settled()
 	require.Contains(t, over("keys", "explain", "app", "-model", "demo-small", "-tokens", "10", "-cost", "$0.01"), "would be admitted")
 	require.Contains(t, direct("keys", "explain", "app", "-model", "demo-small", "-tokens", "10", "-cost", "$2"), "trying again does not help")
+	require.Contains(t, direct("keys", "explain", "app", "-model", "demo-small", "-tokens", "10", "-unpriced"), "refused: unpriced")
 	holds := f.gateways[0].holds("")
 	require.Len(t, holds, 1)
 	require.Contains(t, direct("holds", "list"), holds[0].ID)
@@ -147,6 +148,10 @@ func TestOperators(t *testing.T) {
 	require.Equal(t, strings.Count(notes, "ben"), len(frozen.Frozen))
 	f.settled()
 	require.Contains(t, direct("verify"), "the books balance")
+	for _, way := range []func(...string) string{over, direct} {
+		require.Contains(t, way("prune", "-older-than", "720h", "-actor", "cem", "-reason", "kept for long enough"), "HORIZON")
+	}
+	require.Equal(t, 2, strings.Count(over("notes"), "cem"))
 
 	dumps := "../../../keys/keysimport/testdata/litellm-1.81/"
 	out := run("keys", "import", "-from", "litellm", "-keys", dumps+"keys.jsonl", "-teams", dumps+"teams.jsonl", "-budgets", dumps+"budgets.jsonl",
