@@ -220,7 +220,8 @@ func (i *imports) copy(ctx context.Context, p Process, into keys.Importer) (err 
 }
 
 // windowsAreOver refuses a file whose counters still bind: they are not carried, and
-// every limit that they count for would begin anew.
+// every limit that they count for would begin anew. Rates do so whenever: a bucket holds no
+// window, and what it has admitted drains while the deployment moves.
 func windowsAreOver(ctx context.Context, source *storage.File) error {
 	open, err := source.Store.Permits(ctx, governance.PermitQuery{Limit: 1, States: []governance.State{governance.StateOpen}})
 	if err != nil {
@@ -240,7 +241,7 @@ func windowsAreOver(ctx context.Context, source *storage.File) error {
 		}
 		for _, c := range cells {
 			a := c.Account
-			if c.End > now.Now && a.Consumed|a.Uncertain|a.Reserved|a.Granted != 0 {
+			if c.End > now.Now && (a.Frozen || a.Consumed|a.Uncertain|a.Reserved|a.Granted != 0) {
 				return errors.New("windows that are still open have counted something: wait until they end, or say -fresh-counters to leave the counters behind")
 			}
 			after = c.Key

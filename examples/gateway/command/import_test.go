@@ -12,10 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancepg"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keysimport"
+	"github.com/tallystick-go/tallystick/quota"
 )
 
 // dump is an export that the library is tested with.
@@ -132,6 +135,72 @@ func TestKeysImportFromSQLiteIntoPostgres(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.NotContains(t, errs, "hunter2")
 }
+
+// Whatever still counts keeps a file from being left behind; rates alone do not.
+func TestNoOpenCounterIsLeftBehind(t *testing.T) {
+	day := policy.Rule{Name: "day", FailurePolicy: policy.FailClosed, Budget: &policy.Budget{LimitMilliUSD: 1000, Calendar: quota.Calendar{Period: quota.Day}}}
+	impossible := governance.Outcome{Cost: governance.Measure{Certainty: governance.Impossible}}
+	const open, counted = "permits are open", "windows that are still open"
+	for name, c := range map[string]struct {
+		limits  keys.Limits
+		policy  bool
+		bound   governance.Bound
+		outcome *governance.Outcome
+		says    string
+	}{
+		"nothing is limited, and it is open": {bound: governance.Bound{Tokens: 1}, says: open},
+		"tokens of a day":                    {limits: keys.Limits{TokensPerDay: keys.Limit(9)}, bound: governance.Bound{Tokens: 1}, outcome: of(governance.Used(1, 0)), says: counted},
+		"money of a day":                     {limits: keys.Limits{CostPerDay: keys.Cost(9)}, bound: governance.Bound{Cost: 1}, outcome: of(governance.Used(0, 1)), says: counted},
+		"money of a month":                   {limits: keys.Limits{CostPerMonth: keys.Cost(9)}, bound: governance.Bound{Cost: 1}, outcome: of(governance.Used(0, 1)), says: counted},
+		"what is not known":                  {limits: keys.Limits{CostPerMonth: keys.Cost(9)}, bound: governance.Bound{Cost: 1}, outcome: of(governance.Unknown()), says: counted},
+		"a meter of a policy":                {policy: true, bound: governance.Bound{Cost: 1}, outcome: of(governance.Used(0, 1)), says: counted},
+		"frozen, and nothing else":           {limits: keys.Limits{CostPerMonth: keys.Cost(9)}, outcome: &impossible, says: counted},
+		"rates": {
+			limits: keys.Limits{RequestsPerMinute: keys.Limit(9), TokensPerMinute: keys.Limit(9), Concurrency: keys.Limit(9)},
+			bound:  governance.Bound{Tokens: 1}, outcome: of(governance.Used(1, 0)),
+		},
+		"what was not sent": {limits: keys.Limits{CostPerDay: keys.Cost(9)}, bound: governance.Bound{Cost: 1}, outcome: of(governance.NotSent())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, folder := t.Context(), t.TempDir()
+			path := func(name string) string { return filepath.Join(folder, name) }
+			from, err := storage.Open(ctx, path("from.db"), storage.Options{Serve: true})
+			require.NoError(t, err)
+			_, err = from.Keys.CreateTeam(ctx, keys.CreateTeam{ID: "acme", Limits: c.limits})
+			require.NoError(t, err)
+			made, err := from.Keys.CreateKey(ctx, keys.CreateKey{TeamID: "acme"})
+			require.NoError(t, err)
+			if c.policy {
+				policies := from.Backend().Policies
+				now, err := policies.Load(ctx)
+				require.NoError(t, err)
+				_, err = policies.Replace(ctx, policy.Replace{Documents: []policy.Document{{Name: "p", Subject: policy.Subject{Team: "acme"}, Rules: []policy.Rule{day}}}, Expect: now.Generation})
+				require.NoError(t, err)
+			}
+			who, err := from.Keys.Resolve(ctx, made.Token.Reveal())
+			require.NoError(t, err)
+			governor, err := governance.New(from, nil)
+			require.NoError(t, err)
+			permit, err := governor.Admit(ctx, governance.Request{Principal: &who, Bound: c.bound})
+			require.NoError(t, err)
+			if c.outcome != nil {
+				require.NoError(t, permit.Settle(ctx, *c.outcome))
+			}
+			require.NoError(t, governor.Close(ctx))
+			require.NoError(t, from.Close())
+			status, out, errs := run(t, "keys", "import", "-from", "sqlite", "-source", path("from.db"), "-sqlite", newFile(t))
+			if c.says != "" {
+				require.Equal(t, 1, status)
+				require.Contains(t, errs, c.says)
+				return
+			}
+			require.Zero(t, status, errs)
+			require.Contains(t, out, "added: 1 teams, 1 keys")
+		})
+	}
+}
+
+func of[T any](v T) *T { return &v }
 
 // TestBootstrap starts a gateway whose configuration declares a team and a key.
 func TestBootstrap(t *testing.T) {
