@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tallystick-go/tallystick/internal/pgtest/pgserver"
+	"github.com/tallystick-go/tallystick/keys/keyspg"
 )
 
 // environment holds the databases, started when first asked for.
@@ -21,6 +22,7 @@ type environment struct {
 	pools   []*pgxpool.Pool
 	schemas atomic.Int64
 	files   []*sql.DB
+	keys    map[int]*keyspg.Store // by how many they hold
 }
 
 // postgres starts the server: durable, as in production.

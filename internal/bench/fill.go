@@ -28,7 +28,7 @@ func (g *governed) calibrate(ctx context.Context, r row) error {
 	if err != nil {
 		return err
 	}
-	g.perMinute = int64(s.ops * 60)
+	g.speed, g.perMinute = s.ops, int64(s.ops*60)
 	store := g.backend.Backend().Keys
 	for i := range g.teams {
 		change := func(team bool, share int) keys.LimitsChange {

@@ -14,8 +14,8 @@ type load func(ctx context.Context, caller int) error
 
 // sample is one round of one side.
 type sample struct {
-	ops, p50, p99, allocs, wal float64
-	count                      int64
+	ops, p50, p99, allocs, wal, syncs float64
+	count                             int64
 }
 
 // drive runs the load with so many callers in a closed loop.

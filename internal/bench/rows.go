@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
+
+	"github.com/tallystick-go/tallystick/keys/keyspg"
 )
 
 // row is one line of the table.
@@ -15,6 +18,10 @@ type row struct {
 	work    func(*governed) (load, error)
 	spread  bool
 	refuse  bool // every answer is a refusal
+	// ahead, if any, does before each round what is not measured; buckets are looked at then.
+	ahead func(ctx context.Context, g *governed, length time.Duration) error
+	// sizes, if any, compares a large store with a small one in place of work with a ceiling.
+	sizes func(n int, s *keyspg.Store) load
 }
 
 func (r row) label() string { return fmt.Sprintf("%s/%s/%d", r.name, r.store, r.callers) }
@@ -29,13 +36,19 @@ func rows() (list []row) {
 	return append(list,
 		row{name: "admit/alone", store: "postgres", callers: 1, ceiling: "insert", work: admitOnly},
 		row{name: "cycle/hot", store: "postgres", callers: 32, ceiling: "update-hot", work: admitAndSettle},
+		row{name: "settle/hot", store: "postgres", callers: 32, ceiling: "update-hot", work: settleOnly, ahead: admitAhead},
 		row{name: "refuse/hot", store: "postgres", callers: 32, ceiling: "update-hot", work: refusedOnly, refuse: true},
 		row{name: "admit/hot", store: "sqlite", callers: 32, ceiling: "sqlite-update", work: admitOnly},
+		row{name: "keys/resolve", store: "postgres", callers: 32, sizes: resolveAny},
+		row{name: "keys/list", store: "postgres", callers: 1, sizes: listAny},
 	)
 }
 
 // measure runs the row and its ceiling in turns.
 func (r row) measure(ctx context.Context, env *environment) (*result, error) {
+	if r.sizes != nil {
+		return r.compareSizes(ctx, env)
+	}
 	c, err := env.ceiling(ctx, r)
 	if err != nil {
 		return nil, err
@@ -57,22 +70,35 @@ func (r row) measure(ctx context.Context, env *environment) (*result, error) {
 		if err := g.fill(ctx); err != nil {
 			return nil, err
 		}
-		before := g.wal(ctx)
+		if r.ahead != nil {
+			if err := r.ahead(ctx, g, env.options.length); err != nil {
+				return nil, err
+			}
+			if err := g.checkLevels(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		before, synced := g.wal(ctx), g.syncs(ctx)
 		s, err := drive(ctx, r.callers, env.options.length, op)
 		if err != nil {
 			return nil, err
 		}
 		s.wal = float64(g.wal(ctx)-before) / float64(s.count)
+		s.syncs = float64(g.syncs(ctx) - synced)
 		mine = append(mine, s)
-		if err := g.checkLevels(ctx, r); err != nil {
-			return nil, err
+		if r.ahead == nil {
+			if err := g.checkLevels(ctx, r); err != nil {
+				return nil, err
+			}
 		}
 		best := sample{}
 		for _, op := range c.loads {
+			synced := g.syncs(ctx)
 			s, err := drive(ctx, r.callers, env.options.length/2, op)
 			if err != nil {
 				return nil, err
 			}
+			s.syncs = float64(g.syncs(ctx) - synced)
 			if s.ops > best.ops {
 				best = s
 			}
@@ -91,6 +117,11 @@ func (r row) measure(ctx context.Context, env *environment) (*result, error) {
 	out.Ratio = out.Ops / out.CeilingOps
 	if r.name == "admit/alone" {
 		out.Ratio = pick(theirs, func(s sample) float64 { return s.p50 }) / out.P50
+	}
+	if g.pool != nil {
+		per := func(s sample) float64 { return s.syncs / float64(s.count) }
+		fmt.Fprintf(os.Stderr, "# %s: wal_sync %.0f a round, %.4f per operation; ceiling %.0f, %.4f\n", r.label(),
+			pick(mine, func(s sample) float64 { return s.syncs }), pick(mine, per), pick(theirs, func(s sample) float64 { return s.syncs }), pick(theirs, per))
 	}
 	fmt.Fprintf(os.Stderr, "# %s: %d admissions, %d permits found, verify 0 of %d accounts, buckets %s\n", r.label(), g.admitted.Load(), g.found, g.accounts, g.levels)
 	return out, nil
