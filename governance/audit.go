@@ -95,6 +95,7 @@ type audit struct {
 	before  int64 // not zero: entries that were admitted before are no longer needed one by one
 	// reconcile sets the account to what its permits add up to, and is noted then.
 	reconcile *Note
+	release   *unfreezing // what is done once it agrees
 
 	raw    []byte // the checkpoint that it began from
 	stored checkpoint
@@ -144,6 +145,11 @@ func (g *Governor) readCheckpoint(ctx context.Context, o *audit) error {
 	loaded, err := g.store.View(ctx, &Plan{Constraints: []ConstraintID{o.account.Constraint}, Accounts: []AccountKey{o.account}, Checkpoint: &o.account})
 	if err != nil {
 		return err
+	}
+	if o.release != nil {
+		if o.kind = loaded.Accounts[0].Kind; !o.kind.isAccount() {
+			return ErrNotFound
+		}
 	}
 	if o.stored, err = decodeCheckpoint(loaded.Checkpoint); err != nil {
 		o.difference = &Difference{Account: o.account, Kind: o.kind, Stored: loaded.Accounts[0].Account, Why: "the checkpoint cannot be read"}
@@ -221,7 +227,7 @@ func (o *audit) fail(err error)      { o.err = err }
 func (o *audit) failed() error       { return o.err }
 func (o *audit) subject() string     { return "" }
 func (o *audit) patient() bool       { return true }
-func (o *audit) replayable() bool    { return o.reconcile == nil }
+func (o *audit) replayable() bool    { return o.reconcile == nil && o.release == nil }
 func (o *audit) abandoned(*Governor) {}
 
 // audit finishes one under the account's lock.
@@ -273,17 +279,26 @@ func (s *sheet) audit(o *audit) {
 		d.Why = fmt.Sprintf("the account counts %d batches, %d were found", w.Entries, read)
 	case w.Account != computed && o.reconcile != nil && sums.checked == sums.checkpoint:
 		s.reconcile(o, w, computed)
-		s.fold(o, parts)
+		s.agreed(o, parts)
 		return
 	case w.Account != computed:
 		d.Why = "the counters are not what the permits add up to"
 	case sums.checked != sums.checkpoint:
 		d.Why = "the checkpoint is not what the permits up to it add up to"
 	default:
-		s.fold(o, parts)
+		s.agreed(o, parts)
 		return
 	}
 	o.difference = d
+}
+
+// agreed is what follows when an account is what its permits add up to.
+func (s *sheet) agreed(o *audit, parts []part) {
+	s.fold(o, parts)
+	if o.release != nil {
+		s.unfreeze(o.release)
+		o.err = o.release.err
+	}
 }
 
 // reconcile puts right what an account counts, and says what it was.

@@ -236,3 +236,16 @@ func (p *play) slotsMove() *move {
 		return e
 	}}
 }
+
+// A release goes with an audit; here it is a task of its own.
+func (o *unfreezing) plan(p *planner) {
+	p.constraints = append(p.constraints, o.account.Constraint)
+	p.accounts = append(p.accounts, o.account)
+}
+func (o *unfreezing) decide(s *sheet)     { s.unfreeze(o) }
+func (o *unfreezing) fail(err error)      { o.err = err }
+func (o *unfreezing) failed() error       { return o.err }
+func (o *unfreezing) subject() string     { return "unfreeze" }
+func (o *unfreezing) patient() bool       { return true }
+func (o *unfreezing) replayable() bool    { return false } // it could undo a later freeze
+func (o *unfreezing) abandoned(*Governor) {}

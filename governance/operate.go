@@ -105,29 +105,16 @@ func (g *Governor) Unfreeze(ctx context.Context, r Release) error {
 	if g.isClosed() {
 		return ErrClosed
 	}
-	loaded, err := g.store.View(ctx, &Plan{Constraints: []ConstraintID{r.Account.Constraint}, Accounts: []AccountKey{r.Account}})
-	if err != nil {
-		return err
-	}
-	cell := &loaded.Accounts[0]
-	switch {
-	case !cell.Kind.isAccount():
-		return ErrNotFound
-	case !cell.Account.Frozen && !r.Reconcile:
-		return nil
-	}
 	note := Note{Actor: r.Actor, Reason: r.Reason}
-	a := &audit{account: r.Account, kind: cell.Kind}
+	a := &audit{account: r.Account, release: &unfreezing{account: r.Account, note: note}}
 	if r.Reconcile {
 		a.reconcile = &note
 	}
-	switch a, err = g.audit(ctx, a); {
-	case err != nil:
-		return err
-	case a.difference != nil:
+	a, err := g.audit(ctx, a)
+	if err == nil && a.difference != nil {
 		return &UnbalancedError{*a.difference}
 	}
-	return g.run(ctx, &unfreezing{account: r.Account, note: note})
+	return err
 }
 
 // Note records what an operator did to something else than permits and accounts, such as
@@ -205,15 +192,3 @@ func (o *resolution) subject() string     { return o.terms.teamID }
 func (o *resolution) patient() bool       { return true }
 func (o *resolution) replayable() bool    { return true }
 func (o *resolution) abandoned(*Governor) {}
-
-func (o *unfreezing) plan(p *planner) {
-	p.constraints = append(p.constraints, o.account.Constraint)
-	p.accounts = append(p.accounts, o.account)
-}
-func (o *unfreezing) decide(s *sheet)     { s.unfreeze(o) }
-func (o *unfreezing) fail(err error)      { o.err = err }
-func (o *unfreezing) failed() error       { return o.err }
-func (o *unfreezing) subject() string     { return "unfreeze" }
-func (o *unfreezing) patient() bool       { return true }
-func (o *unfreezing) replayable() bool    { return false } // it could undo a later freeze
-func (o *unfreezing) abandoned(*Governor) {}
