@@ -2,15 +2,11 @@
 package command
 
 import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/operator"
 )
 
 // Process is what a command has of the process that it runs in.
@@ -60,103 +56,31 @@ limit away. -json prints what the API answered. A first key:
 Exit status: 0 done, 1 failed (or the books do not balance), 2 used wrongly.
 `
 
-// errUsage is a command line that makes no sense; it was explained already.
-var errUsage = errors.New("command: used wrongly")
-
 // Run runs the command that the arguments name and returns the exit status. An
 // interrupt or SIGTERM ends it in good order; a second one ends it at once.
 func Run(p Process) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	err := p.run(ctx)
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.Is(err, errUsage):
-		return 2
-	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintln(p.Err, "gateway:", line)
-	}
-	return 1
+	return operator.Run(operator.Process{Program: p.program(), Args: p.Args, Out: p.Out, Err: p.Err, Env: p.Env})
 }
 
-func (p Process) run(ctx context.Context) error {
-	if len(p.Args) == 0 {
-		fmt.Fprint(p.Out, help)
-		return nil
+func (p Process) program() *operator.Program {
+	return &operator.Program{
+		Name: "gateway", Help: help, Files: true, Place: place,
+		Operates: []string{"teams", "keys", "holds", "policies", "verify", "prune", "notes", "status"},
+		Own: map[string]operator.Command{
+			"demo": runDemo, "serve": p.serve, "provider": serveProvider, "keys import": keysImport, "keys mint": keysMint,
+		},
 	}
-	name, rest := p.Args[0], p.Args[1:]
-	switch name {
-	case "demo":
-		return p.demo(ctx, rest)
-	case "serve":
-		return p.serve(ctx, rest)
-	case "provider":
-		return p.provider(ctx, rest)
-	case "teams":
-		return p.group(ctx, name, rest, teamCommands)
-	case "keys":
-		return p.group(ctx, name, rest, keyCommands)
-	case "holds":
-		return p.group(ctx, name, rest, holdCommands)
-	case "policies":
-		return p.group(ctx, name, rest, policyCommands)
-	case "verify":
-		return p.operate(ctx, name, rest, verifyCommand)
-	case "prune":
-		return p.operate(ctx, name, rest, pruneCommand)
-	case "notes":
-		return p.operate(ctx, name, rest, notesCommand)
-	case "status":
-		return p.operate(ctx, name, rest, statusCommand)
-	case "help", "-h", "-help", "--help":
-		fmt.Fprint(p.Out, help)
-		return nil
-	}
-	return p.misused("there is no command %q; gateway help lists them", name)
 }
 
-// misused explains what is wrong with a command line.
-func (p Process) misused(format string, args ...any) error {
-	fmt.Fprintf(p.Err, "gateway: "+format+"\n", args...)
-	return errUsage
-}
-
-// flags makes the flag set of a command.
-func (p Process) flags(name, operands string) *flag.FlagSet {
-	set := flag.NewFlagSet("gateway "+name, flag.ContinueOnError)
-	set.SetOutput(p.Err)
-	set.Usage = func() {
-		fmt.Fprintln(p.Err, strings.TrimSpace("usage: gateway "+name+" [flags] "+operands))
-		set.PrintDefaults()
+// place is where the admin listener of a gateway is.
+func place(path string) (operator.Place, error) {
+	file, err := config.LoadForAdmin(path)
+	if err != nil {
+		return operator.Place{}, err
 	}
-	return set
-}
-
-// parse reads flags, which may stand before and behind the operands. It returns
-// the operands, exactly as many as wanted.
-func (p Process) parse(set *flag.FlagSet, args []string, wanted int) ([]string, error) {
-	var operands []string
-	for {
-		if err := set.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				return nil, err
-			}
-			return nil, errUsage // the flag set has said why
-		}
-		if args = set.Args(); len(args) == 0 {
-			break
-		}
-		operands, args = append(operands, args[0]), args[1:]
+	at := operator.Place{Listen: file.Admin.Listen, Token: file.Admin.Token.Reveal(), Instead: "-sqlite " + file.Storage.SQLite}
+	if file.Profile == config.Shared {
+		at.Instead = "-postgres"
 	}
-	if len(operands) != wanted {
-		fmt.Fprintf(p.Err, "gateway: %d arguments beside the flags, wanted %d\n", len(operands), wanted)
-		set.Usage()
-		return nil, errUsage
-	}
-	return operands, nil
+	return at, nil
 }

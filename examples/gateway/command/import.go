@@ -11,6 +11,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/examples/operator"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keysimport"
@@ -74,15 +75,15 @@ func (i *imports) misuse() string {
 	return ""
 }
 
-func (p Process) keysImport(ctx context.Context, args []string) (err error) {
-	set := p.flags("keys import", "")
+func keysImport(ctx context.Context, p operator.Process, args []string) (err error) {
+	set := p.Flags("keys import", "")
 	var i imports
 	i.flags(set)
-	if _, err := p.parse(set, args, 0); err != nil {
+	if _, err := p.Parse(set, args, 0); err != nil {
 		return err
 	}
 	if why := i.misuse(); why != "" {
-		return p.misused("%s", why)
+		return p.Misused("%s", why)
 	}
 	var plan keysimport.Plan
 	if i.from != "sqlite" {
@@ -156,7 +157,7 @@ func (i *imports) print(w io.Writer, r *keysimport.Report) error {
 }
 
 // open opens what is imported into. The format is nil where it is not known.
-func (i *imports) open(ctx context.Context, p Process) (keys.Importer, *keys.Format, func() error, error) {
+func (i *imports) open(ctx context.Context, p operator.Process) (keys.Importer, *keys.Format, func() error, error) {
 	db, format, err := i.database(ctx, p)
 	if err != nil {
 		return nil, nil, nil, err
@@ -164,9 +165,9 @@ func (i *imports) open(ctx context.Context, p Process) (keys.Importer, *keys.For
 	return db.Keys, format, db.Close, nil
 }
 
-func (i *imports) database(ctx context.Context, p Process) (*storage.Database, *keys.Format, error) {
+func (i *imports) database(ctx context.Context, p operator.Process) (*storage.Database, *keys.Format, error) {
 	if i.postgres != "" {
-		db, err := p.openPostgres(ctx, storage.Postgres{Schema: i.schema, Migrate: true}, i.postgres)
+		db, err := p.OpenPostgres(ctx, storage.Postgres{Schema: i.schema, Migrate: true}, i.postgres)
 		return db, nil, err
 	}
 	path, format := i.sqlite, (*keys.Format)(nil)
@@ -177,11 +178,11 @@ func (i *imports) database(ctx context.Context, p Process) (*storage.Database, *
 		}
 		f := c.Keys.Format()
 		if c.Profile == config.Shared {
-			o, err := storage.PostgresOf(c)
+			o, err := storage.PostgresOf(c.Storage.Postgres, c.Timeouts.Connect.Duration, c.Timeouts.Storage.Duration)
 			if err != nil {
 				return nil, nil, err
 			}
-			o.Migrate = true
+			o.Migrate, o.Format = true, f
 			db, err := storage.OpenPostgres(ctx, o)
 			return db, &f, err
 		}
@@ -196,7 +197,7 @@ func (i *imports) database(ctx context.Context, p Process) (*storage.Database, *
 
 // copy carries a store of ours. Nothing serves the file meanwhile, and nothing
 // writes to it.
-func (i *imports) copy(ctx context.Context, p Process, into keys.Importer) (err error) {
+func (i *imports) copy(ctx context.Context, p operator.Process, into keys.Importer) (err error) {
 	source, err := storage.Open(ctx, i.source, storage.Options{Alone: true})
 	if err != nil {
 		return err
@@ -253,9 +254,9 @@ func windowsAreOver(ctx context.Context, source *storage.File) error {
 }
 
 // keysMint makes a token for a declaration.
-func (p Process) keysMint(_ context.Context, args []string) error {
-	set := p.flags("keys mint", "")
-	if _, err := p.parse(set, args, 0); err != nil {
+func keysMint(_ context.Context, p operator.Process, args []string) error {
+	set := p.Flags("keys mint", "")
+	if _, err := p.Parse(set, args, 0); err != nil {
 		return err
 	}
 	token, err := keys.Mint(nil)

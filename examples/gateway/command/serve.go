@@ -17,18 +17,19 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/demo"
 	"github.com/tallystick-go/tallystick/examples/gateway/provider"
 	"github.com/tallystick-go/tallystick/examples/gateway/server"
+	"github.com/tallystick-go/tallystick/examples/operator"
 )
 
-func (p Process) serve(ctx context.Context, args []string) (err error) {
-	set := p.flags("serve", "")
+func (p Process) serve(ctx context.Context, o operator.Process, args []string) (err error) {
+	set := o.Flags("serve", "")
 	file := set.String("config", "", "the configuration `file`")
 	migrate := set.Bool("migrate", false, "create and update the tables of a Postgres before serving; those of a file always are")
 	check := set.Bool("check", false, "check the configuration and do nothing else")
-	if _, err := p.parse(set, args, 0); err != nil {
+	if _, err := o.Parse(set, args, 0); err != nil {
 		return err
 	}
 	if *file == "" {
-		return p.misused("serve needs -config FILE; gateway.yaml is a commented example")
+		return o.Misused("serve needs -config FILE; gateway.yaml is a commented example")
 	}
 	c, err := config.Load(*file)
 	if err != nil {
@@ -82,10 +83,10 @@ func (p Process) onHangup(ctx context.Context, s *server.Server) (stop func()) {
 	}
 }
 
-func (p Process) provider(ctx context.Context, args []string) error {
-	set := p.flags("provider", "")
+func serveProvider(ctx context.Context, o operator.Process, args []string) error {
+	set := o.Flags("provider", "")
 	address := set.String("listen", "127.0.0.1:9090", "the `address` to listen on")
-	if _, err := p.parse(set, args, 0); err != nil {
+	if _, err := o.Parse(set, args, 0); err != nil {
 		return err
 	}
 	var lc net.ListenConfig
@@ -96,17 +97,17 @@ func (p Process) provider(ctx context.Context, args []string) error {
 	s := &http.Server{Handler: provider.New(nil), ReadHeaderTimeout: 10 * time.Second}
 	stopped := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stopped()
-	fmt.Fprintf(p.Out, "provider:  http://%s (any credential, models like demo-small, gpt-4o-mini, claude-sonnet-4-5)\n", l.Addr())
+	fmt.Fprintf(o.Out, "provider:  http://%s (any credential, models like demo-small, gpt-4o-mini, claude-sonnet-4-5)\n", l.Addr())
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-func (p Process) demo(ctx context.Context, args []string) error {
-	set := p.flags("demo", "")
+func runDemo(ctx context.Context, o operator.Process, args []string) error {
+	set := o.Flags("demo", "")
 	asJSON := set.Bool("json", false, "print one JSON object and nothing else")
-	if _, err := p.parse(set, args, 0); err != nil {
+	if _, err := o.Parse(set, args, 0); err != nil {
 		return err
 	}
 	result, err := demo.Run(ctx)
@@ -114,9 +115,9 @@ func (p Process) demo(ctx context.Context, args []string) error {
 		return err
 	}
 	if *asJSON {
-		err = result.WriteJSON(p.Out)
+		err = result.WriteJSON(o.Out)
 	} else {
-		err = result.WriteText(p.Out)
+		err = result.WriteText(o.Out)
 	}
 	if err == nil && result.Differences > 0 {
 		err = fmt.Errorf("the books do not balance: %d differences", result.Differences)

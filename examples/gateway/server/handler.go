@@ -12,6 +12,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
 	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
+	"github.com/tallystick-go/tallystick/examples/serving"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -56,10 +57,8 @@ func (s *Server) adminHandler() http.Handler {
 }
 
 func (s *Server) handleHealth(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		wire.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
-	mux.HandleFunc("GET /readyz", s.ready)
+	mux.HandleFunc("GET /healthz", serving.Health)
+	mux.Handle("GET /readyz", s.probe)
 	mux.Handle("GET /metrics", s.metrics.Handler())
 }
 

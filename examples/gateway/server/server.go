@@ -5,11 +5,8 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
@@ -17,6 +14,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/metrics"
 	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/examples/serving"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/keys"
@@ -40,16 +38,15 @@ type Server struct {
 	Storage  *storage.Database
 	Governor *governance.Governor
 
-	options  Options
-	logger   *slog.Logger
-	cache    *keys.Cache
-	metrics  *metrics.Metrics
-	router   *router.Router
-	public   *listener
-	admin    *listener // nil: there is none
-	draining atomic.Bool
-	probes   probes
-	began    time.Time
+	options Options
+	logger  *slog.Logger
+	cache   *keys.Cache
+	metrics *metrics.Metrics
+	router  *router.Router
+	public  *serving.Listener
+	admin   *serving.Listener // nil: there is none
+	probe   *serving.Probe
+	began   time.Time
 }
 
 // Open opens the storage, migrates it where it may, and listens. Nothing is served yet.
@@ -101,6 +98,7 @@ func (s *Server) open(ctx context.Context) error {
 		Config: s.Config, Governor: s.Governor, Prices: prices, Logger: s.logger,
 		Observe: s.attempted, Fallback: s.metrics.Fallback,
 	})
+	s.probe = &serving.Probe{Parts: s.parts(), Timeout: s.Config.Timeouts.Storage.Duration, Logger: s.logger}
 	if s.public, err = s.listen(ctx, s.Config.Listen, s.publicHandler()); err != nil {
 		return err
 	}
@@ -119,10 +117,12 @@ func (s *Server) openStorage(ctx context.Context) (*storage.Database, error) {
 		}
 		return file.Database(), nil
 	}
-	o, err := storage.PostgresOf(s.Config)
+	t := s.Config.Timeouts
+	o, err := storage.PostgresOf(s.Config.Storage.Postgres, t.Connect.Duration, t.Storage.Duration)
 	if err != nil {
 		return nil, err
 	}
+	o.Format = s.Config.Keys.Format()
 	o.Migrate, o.Clock = o.Migrate || s.options.Migrate, s.options.Clock
 	return storage.OpenPostgres(ctx, o)
 }
@@ -150,69 +150,25 @@ func (s *Server) adminAPI() http.Handler {
 	})
 }
 
-// listener is an address with a server on it.
-type listener struct {
-	net.Listener
-	server *http.Server
-}
-
-func (s *Server) listen(ctx context.Context, address string, h http.Handler) (*listener, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("server: cannot listen: %w", err)
-	}
+func (s *Server) listen(ctx context.Context, address string, h http.Handler) (*serving.Listener, error) {
 	t := s.Config.Timeouts
-	return &listener{l, &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: t.ReadHeader.Duration,
-		ReadTimeout:       t.ReadBody.Duration,
-		WriteTimeout:      t.ReadBody.Duration + t.Request.Duration,
-		IdleTimeout:       t.Idle.Duration,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
-	}}, nil
+	return serving.Listen(ctx, address, h, serving.Bounds{
+		ReadHeader: t.ReadHeader.Duration, Read: t.ReadBody.Duration, Write: t.ReadBody.Duration + t.Request.Duration, Idle: t.Idle.Duration,
+	}, nil, s.logger)
 }
 
 // Address is where clients go, as host:port.
-func (s *Server) Address() string { return s.public.Addr().String() }
+func (s *Server) Address() string { return s.public.Address() }
 
 // AdminAddress is where operators go, as host:port, or empty.
-func (s *Server) AdminAddress() string {
-	if s.admin == nil {
-		return ""
-	}
-	return s.admin.Addr().String()
-}
+func (s *Server) AdminAddress() string { return s.admin.Address() }
 
 // Serve answers requests until the context ends, and then drains. It does not
 // close the Server.
 //
 // Errors: why serving ended too early, and those of Drain.
 func (s *Server) Serve(ctx context.Context) error {
-	ended := make(chan error, 2)
-	count := 0
-	for _, l := range []*listener{s.public, s.admin} {
-		if l == nil {
-			continue
-		}
-		count++
-		go func() { ended <- l.server.Serve(l) }()
-	}
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-ended:
-		count--
-	}
-	// The deadline is Drain's own: the context has ended.
-	err = errors.Join(err, s.Drain(context.WithoutCancel(ctx)))
-	for range count {
-		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
+	return serving.Serve(ctx, s.Drain, s.public, s.admin)
 }
 
 // Drain stops to listen, to clients first, lets requests in flight end, and waits
@@ -221,18 +177,10 @@ func (s *Server) Serve(ctx context.Context) error {
 //
 // Errors: the context's, when something was cut.
 func (s *Server) Drain(ctx context.Context) error {
-	s.draining.Store(true)
+	s.probe.Drain()
 	ctx, cancel := context.WithTimeout(ctx, s.Config.Timeouts.Drain.Duration)
 	defer cancel()
-	var err error
-	for _, l := range []*listener{s.public, s.admin} {
-		if l == nil {
-			continue
-		}
-		if e := l.server.Shutdown(ctx); e != nil {
-			err = errors.Join(err, e, l.server.Close())
-		}
-	}
+	err := serving.Shutdown(ctx, s.public, s.admin)
 	if e := s.router.Shutdown(ctx); e != nil { // it has cut what was left: wait until that is settled
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
@@ -254,15 +202,7 @@ const closeTime = 10 * time.Second
 func (s *Server) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
-	var err error
-	for _, l := range []*listener{s.public, s.admin} {
-		if l != nil {
-			err = errors.Join(err, l.server.Close())
-			if e := l.Close(); !errors.Is(e, net.ErrClosed) {
-				err = errors.Join(err, e)
-			}
-		}
-	}
+	err := serving.Close(s.public, s.admin)
 	if s.Governor != nil {
 		err = errors.Join(err, s.Governor.Close(ctx))
 	}

@@ -4,17 +4,18 @@ import (
 	"context"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
+	"github.com/tallystick-go/tallystick/examples/serving"
 )
 
 // status says what this gateway is and what it goes by, without asking a provider.
 func (s *Server) status(ctx context.Context) (report.Status, error) {
-	found, err := s.probe(ctx)
+	found, err := s.probe.Look(ctx)
 	if err != nil {
 		return report.Status{}, err
 	}
 	t := s.Config.Topology()
 	out := report.Status{
-		Profile: s.Config.Profile, StartedAt: s.began, Draining: s.draining.Load(), Ready: found.Status == partReady, Parts: found.Parts,
+		Profile: s.Config.Profile, StartedAt: s.began, Draining: s.probe.Draining(), Ready: found.Status == serving.Ready, Parts: found.Parts,
 		Topology: report.Topology{Version: t.Version, Digest: t.Digest},
 	}
 	// What this gateway decides by; each admission makes sure that it is what is in force.

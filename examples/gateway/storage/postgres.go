@@ -46,16 +46,16 @@ type Postgres struct {
 	Clock func(database time.Time) time.Time
 }
 
-// PostgresOf is what a configuration of the profile shared says.
+// PostgresOf is what a configuration says, with the times for one connection and for one
+// transaction.
 //
 // Errors: *config.SecretError, where its connection string was not read.
-func PostgresOf(c *config.Config) (Postgres, error) {
-	p, t := c.Storage.Postgres, c.Timeouts
+func PostgresOf(p *config.Postgres, connect, transaction time.Duration) (Postgres, error) {
 	dsn, err := p.ConnString()
 	return Postgres{
-		DSN: dsn, Schema: p.Schema, Namespace: p.Namespace, Migrate: p.Migrate, Connections: p.Connections(), Connect: t.Connect.Duration,
+		DSN: dsn, Schema: p.Schema, Namespace: p.Namespace, Migrate: p.Migrate, Connections: p.Connections(), Connect: connect,
 		Lock: p.LockTimeout.Duration, Statement: p.StatementTimeout.Duration, Idle: p.IdleTimeout.Duration, Commit: p.CommitTimeout.Duration,
-		Call: t.Storage.Duration, Barrier: barrier * t.Storage.Duration, Format: c.Keys.Format(),
+		Call: transaction, Barrier: barrier * transaction,
 	}, err
 }
 

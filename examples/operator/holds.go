@@ -1,4 +1,4 @@
-package command
+package operator
 
 import (
 	"encoding/json"

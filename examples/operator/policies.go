@@ -1,4 +1,4 @@
-package command
+package operator
 
 import (
 	"context"
@@ -67,21 +67,21 @@ type policyEdit struct {
 	actor, reason *string // of an edit
 }
 
-func (p Process) policiesApply(ctx context.Context, args []string) error {
+func policiesApply(ctx context.Context, p Process, args []string) error {
 	return p.editPolicies(ctx, "policies apply", args, true)
 }
 
-func (p Process) policiesDiff(ctx context.Context, args []string) error {
+func policiesDiff(ctx context.Context, p Process, args []string) error {
 	return p.editPolicies(ctx, "policies diff", args, false)
 }
 
-func (p Process) policiesDelete(ctx context.Context, args []string) error {
-	set := p.flags("policies delete", "NAME")
+func policiesDelete(ctx context.Context, p Process, args []string) error {
+	set := p.Flags("policies delete", "NAME")
 	var e policyEdit
-	e.over.flags(set)
+	e.over.flags(set, p.Program)
 	e.editFlags(set)
 	e.actor, e.reason = operatorFlags(set)
-	names, err := p.parse(set, args, 1)
+	names, err := p.Parse(set, args, 1)
 	if err != nil {
 		return err
 	}
@@ -94,16 +94,16 @@ func (e *policyEdit) editFlags(set *flag.FlagSet) {
 }
 
 func (p Process) editPolicies(ctx context.Context, name string, args []string, apply bool) error {
-	set := p.flags(name, "")
+	set := p.Flags(name, "")
 	var e policyEdit
-	e.over.flags(set)
+	e.over.flags(set, p.Program)
 	set.Var(&e.files, "f", "a `file` of GovernancePolicy documents, YAML or JSON; may be repeated; required")
 	set.BoolVar(&e.replace, "replace", false, "the files are the whole set: what they do not have is deleted")
 	e.editFlags(set)
 	if apply {
 		e.actor, e.reason = operatorFlags(set)
 	}
-	if _, err := p.parse(set, args, 0); err != nil {
+	if _, err := p.Parse(set, args, 0); err != nil {
 		return err
 	}
 	documents, err := config.ReadPolicies(e.files.list)
@@ -111,7 +111,7 @@ func (p Process) editPolicies(ctx context.Context, name string, args []string, a
 		return err
 	}
 	if len(e.files.list) == 0 {
-		return p.misused("%s needs -f FILE", name)
+		return p.Misused("%s needs -f FILE", name)
 	}
 	return e.run(ctx, p, map[string]any{"documents": documents, "replace": e.replace}, apply)
 }

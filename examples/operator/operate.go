@@ -1,4 +1,4 @@
-package command
+package operator
 
 import (
 	"context"
@@ -52,10 +52,19 @@ func (o *output) row(cells ...any) {
 	fmt.Fprintln(o)
 }
 
-// unserved are operations that are more than one call of the admin API, or none.
-var unserved = map[string]func(p Process, ctx context.Context, args []string) error{
-	"keys import": Process.keysImport, "keys mint": Process.keysMint,
-	"policies apply": Process.policiesApply, "policies diff": Process.policiesDiff, "policies delete": Process.policiesDelete,
+// groups are operations on one kind of thing, and single those that are alone.
+var (
+	groups = map[string]map[string]operation{
+		"teams": teamCommands, "keys": keyCommands, "holds": holdCommands, "policies": policyCommands,
+	}
+	single = map[string]operation{
+		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand,
+	}
+)
+
+// composed are operations that are more than one call of the admin API.
+var composed = map[string]Command{
+	"policies apply": policiesApply, "policies diff": policiesDiff, "policies delete": policiesDelete,
 }
 
 // group runs one of several operations.
@@ -64,41 +73,45 @@ func (p Process) group(ctx context.Context, name string, args []string, operatio
 	for n := range operations {
 		names = append(names, n)
 	}
-	for full := range unserved {
-		if operation, of := strings.CutPrefix(full, name+" "); of {
-			names = append(names, operation)
+	for _, more := range []map[string]Command{composed, p.Program.Own} {
+		for full := range more {
+			if operation, of := strings.CutPrefix(full, name+" "); of {
+				names = append(names, operation)
+			}
 		}
 	}
 	slices.Sort(names)
 	if len(args) == 0 {
-		return p.misused("%s what? %s", name, strings.Join(names, ", "))
+		return p.Misused("%s what? %s", name, strings.Join(names, ", "))
 	}
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
-		fmt.Fprintf(p.Out, "usage: gateway %s %s [flags]\n-h after one of them lists its flags.\n", name, strings.Join(names, " | "))
+		fmt.Fprintf(p.Out, "usage: %s %s %s [flags]\n-h after one of them lists its flags.\n", p.Program.Name, name, strings.Join(names, " | "))
 		return nil
 	}
-	if run, is := unserved[name+" "+args[0]]; is {
-		return run(p, ctx, args[1:])
+	for _, more := range []map[string]Command{p.Program.Own, composed} {
+		if run, is := more[name+" "+args[0]]; is {
+			return run(ctx, p, args[1:])
+		}
 	}
 	o, known := operations[args[0]]
 	if !known {
-		return p.misused("there is no %q; %s knows %s", name+" "+args[0], name, strings.Join(names, ", "))
+		return p.Misused("there is no %q; %s knows %s", name+" "+args[0], name, strings.Join(names, ", "))
 	}
 	return p.operate(ctx, name+" "+args[0], args[1:], o)
 }
 
 func (p Process) operate(ctx context.Context, name string, args []string, o operation) error {
-	set := p.flags(name, o.operands)
+	set := p.Flags(name, o.operands)
 	var over connection
-	over.flags(set)
+	over.flags(set, p.Program)
 	asJSON := set.Bool("json", false, "print what the API answered")
 	r := o.flags(set)
 	wanted := 0
 	if o.operands != "" {
 		wanted = 1
 	}
-	operands, err := p.parse(set, args, wanted)
+	operands, err := p.Parse(set, args, wanted)
 	if err != nil {
 		return err
 	}
@@ -110,12 +123,12 @@ func (p Process) operate(ctx context.Context, name string, args []string, o oper
 	query := url.Values{}
 	if r.query != nil {
 		if err := r.query(query); err != nil {
-			return p.misused("%s", err)
+			return p.Misused("%s", err)
 		}
 	}
 	if r.body != nil {
 		if body, err = r.body(operand); err != nil {
-			return p.misused("%s", err)
+			return p.Misused("%s", err)
 		}
 	}
 	client, closer, err := over.open(ctx, p)
@@ -143,11 +156,13 @@ type connection struct {
 	config, admin, token, sqlite, postgres, schema string
 }
 
-func (c *connection) flags(set *flag.FlagSet) {
-	set.StringVar(&c.config, "config", "", "the gateway's configuration `file`: use its admin listener")
+func (c *connection) flags(set *flag.FlagSet, of *Program) {
+	set.StringVar(&c.config, "config", "", "the "+of.Name+"'s configuration `file`: use its admin listener")
 	set.StringVar(&c.admin, "admin", "", "the `URL` of an admin listener")
 	set.StringVar(&c.token, "token", "env:TALLYSTICK_ADMIN_TOKEN", "with -admin: the `reference` of its token, env:NAME or file:/path")
-	set.StringVar(&c.sqlite, "sqlite", "", "work on this database `file` directly")
+	if of.Files {
+		set.StringVar(&c.sqlite, "sqlite", "", "work on this database `file` directly")
+	}
 	set.StringVar(&c.postgres, "postgres", "", "work directly on the Postgres that this `reference` names, env:NAME or file:/path of a connection string")
 	set.StringVar(&c.schema, "schema", "tallystick", "with -postgres: the `schema`")
 }
@@ -163,27 +178,28 @@ func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func()
 		}
 	}
 	if given != 1 {
-		return nil, nil, p.misused("say where: exactly one of -config FILE, -admin URL, -sqlite FILE, -postgres REFERENCE")
+		files := ""
+		if p.Program.Files {
+			files = "-sqlite FILE, "
+		}
+		return nil, nil, p.Misused("say where: exactly one of -config FILE, -admin URL, %s-postgres REFERENCE", files)
 	}
 	if c.sqlite != "" || c.postgres != "" {
 		return c.direct(ctx, p)
 	}
 	if c.config != "" {
-		file, err := config.LoadForAdmin(c.config)
+		place, err := p.Program.Place(c.config)
 		if err != nil {
 			return nil, nil, err
 		}
-		if file.Admin.Listen == "" {
-			if file.Profile == config.Shared {
-				return nil, nil, fmt.Errorf("%s has no admin listener: use -postgres", c.config)
-			}
-			return nil, nil, fmt.Errorf("%s has no admin listener: use -sqlite %s", c.config, file.Storage.SQLite)
+		if place.Listen == "" {
+			return nil, nil, fmt.Errorf("%s has no admin listener: use %s", c.config, place.Instead)
 		}
-		if strings.HasSuffix(file.Admin.Listen, ":0") {
+		if strings.HasSuffix(place.Listen, ":0") {
 			return nil, nil, fmt.Errorf("%s leaves the port to the system: use -admin with the address that serve printed", c.config)
 		}
-		fmt.Fprintf(p.Err, "over the admin API at %s\n", file.Admin.Listen)
-		return &admin.Client{Base: "http://" + file.Admin.Listen, Token: file.Admin.Token.Reveal()}, nothing, nil
+		fmt.Fprintf(p.Err, "over the admin API at %s\n", place.Listen)
+		return &admin.Client{Base: "http://" + place.Listen, Token: place.Token}, nothing, nil
 	}
 	token, err := config.ReadSecret("-token", c.token, ".", p.Env)
 	if err != nil {
@@ -227,15 +243,15 @@ func (c *connection) database(ctx context.Context, p Process) (*storage.Database
 		fmt.Fprintf(p.Err, "directly on the file %s\n", c.sqlite)
 		return file.Database(), nil
 	}
-	db, err := p.openPostgres(ctx, storage.Postgres{Schema: c.schema}, c.postgres)
+	db, err := p.OpenPostgres(ctx, storage.Postgres{Schema: c.schema}, c.postgres)
 	if err == nil {
 		fmt.Fprintf(p.Err, "directly on the schema %s\n", c.schema)
 	}
 	return db, err
 }
 
-// openPostgres opens the Postgres that a reference on the command line names.
-func (p Process) openPostgres(ctx context.Context, o storage.Postgres, reference string) (*storage.Database, error) {
+// OpenPostgres opens the Postgres that a reference on the command line names.
+func (p Process) OpenPostgres(ctx context.Context, o storage.Postgres, reference string) (*storage.Database, error) {
 	secret, err := config.ReadSecret("-postgres", reference, ".", p.Env)
 	if err != nil {
 		return nil, err

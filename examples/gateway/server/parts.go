@@ -1,0 +1,27 @@
+package server
+
+import (
+	"context"
+
+	"github.com/tallystick-go/tallystick/examples/serving"
+	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/keys"
+)
+
+// parts are what a gateway needs to admit anything.
+func (s *Server) parts() []serving.Part {
+	return []serving.Part{
+		{Name: "keys", Ask: func(ctx context.Context) error {
+			_, err := s.Storage.Keys.Keys(ctx, keys.ListKeys{Limit: 1})
+			return err
+		}},
+		{Name: "counters", Ask: func(ctx context.Context) error {
+			_, err := s.Governor.FrozenAccounts(ctx, governance.AccountQuery{Limit: 1})
+			return err
+		}},
+		{Name: "policies", Ask: func(ctx context.Context) error {
+			_, err := s.Storage.Policies.Load(ctx)
+			return err
+		}},
+	}
+}
