@@ -24,13 +24,16 @@ const inputOverhead = 16
 func (t *Transport) bound(p *plan, output int64) error {
 	a, request := p.ask, &p.request
 	unpriced, hosted := anyBut(a.unpriced, t.fields), anyBut(a.hosted, t.tools)
+	if t.OneAnswer && a.n > 1 {
+		return bad("n", "must be 1 here: one call is one answer")
+	}
 	s := pricing.Shape{
 		InputTokens: pricing.InputBound(a.doc, a.messages, a.tools),
 		Output:      output, N: a.n, Prediction: a.prediction,
 		ServiceTier: a.tier, Speed: a.speed, Geo: a.geo,
 		TextInput: !a.mediaInput, TextOutput: !a.mediaOutput,
 	}
-	if a.window || unpriced || len(a.hosted) > 0 {
+	if a.window || unpriced || len(a.hosted) > 0 || t.ContextBound {
 		s.InputTokens = 0
 	}
 	tokens, cost, err := p.most(s)

@@ -367,3 +367,18 @@ func TestSelect(t *testing.T) {
 	is(t, "a failure of routing", g.post(chatPath, chatBody).StatusCode, http.StatusBadGateway)
 	g.spent(books{consumed: replyCost}, books{consumed: replyTokens})
 }
+
+// A node answers each request once, and bounds it by what fits into the model.
+func TestBoundsOfANode(t *testing.T) {
+	g := open(t, says(200, "application/json", chatReply), setup{transport: &httpgov.Transport{OneAnswer: true, ContextBound: true}})
+	got := g.post(chatPath, with(chatBody, `"n":2`))
+	is(t, "status", got.StatusCode, 400)
+	if !strings.Contains(got.body, "must be 1 here") {
+		t.Fatalf("answered %s", got.body)
+	}
+	is(t, "refused", int64(g.attempt().Bound.Tokens), int64(0))
+	for _, body := range []string{chatBody, with(chatBody, `"n":1`)} {
+		is(t, "status", g.post(chatPath, body).StatusCode, 200)
+		is(t, "tokens", int64(g.attempt().Bound.Tokens), int64(window+100))
+	}
+}

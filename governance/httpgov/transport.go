@@ -57,6 +57,12 @@ type Transport struct {
 	// "web_search_20250305", whose price is accounted for elsewhere. Others are
 	// refused under a money budget.
 	AllowTools []string
+	// OneAnswer refuses requests for several answers (n above 1): on a node, where each call
+	// is one reservation in the journal and one amount of known use.
+	OneAnswer bool
+	// ContextBound bounds the input of every request by the model's context window, whatever
+	// its size: on a node, where nobody finds out soon that a bound was too low.
+	ContextBound bool
 	// MaxBody bounds a request's body, encoded and decoded. Default DefaultMaxBody.
 	MaxBody int64
 	// Linger is how long a provider is read on after the client has left, to learn
