@@ -1,0 +1,4 @@
+package escrowhttp
+
+// Bound makes less of an answer too much.
+func (c *Client) Bound(bytes int64) { c.most = bytes }
