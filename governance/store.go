@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
@@ -24,7 +25,8 @@ type Store interface {
 	// Step runs one transaction. The adapter must, in this order:
 	//
 	//  1. make sure that every plan.Constraints row exists;
-	//  2. lock those rows in the given order (with plan.SkipLocked: those that are free);
+	//  2. lock the row of plan.Node, if there is one, and then the plan.Constraints rows in
+	//     the given order (with plan.SkipLocked: those that are free);
 	//  3. only then read its clock, the cells, the definitions and the permits, as they are now;
 	//  4. call decide exactly once with all that, in the order of the plan;
 	//  5. write the Changes and commit, or write nothing when Changes.Empty().
@@ -85,6 +87,9 @@ type Stores struct {
 	Store Store
 	// Policies may be nil: then there are none, and no plan asks for their mark.
 	Policies policy.Store
+	// Nodes may be nil: then the storage keeps none, no plan names one, and there can be no
+	// Authority on it.
+	Nodes escrow.NodeStore
 	// Profile says how the storage can be shared, and so which rules can be enforced on
 	// it. Zero is policy.Local.
 	Profile policy.Profile
@@ -105,6 +110,7 @@ type Plan struct {
 	Permits     []PermitID     // permits wanted, sorted by bytes
 	Entries     *EntryQuery    // permits of one account wanted, for verification
 	Policies    bool           // the mark of the policies in force is wanted
+	Node        string         // row of this node wanted; empty: none
 	Checkpoint  *AccountKey    // checkpoint of one account wanted; its constraint is in Constraints when there is one to write
 	NoTerms     bool           // Record.Terms of Permits are not needed: a store may leave them out
 	SkipLocked  bool           // do not wait for rows that others hold
@@ -141,6 +147,7 @@ type Loaded struct {
 	Accounts    []Cell            // aligned with Plan.Accounts
 	Definitions []keys.Definition // aligned with Plan.Keys
 	Policies    policy.Mark       // answer to Plan.Policies: what Stores.Policies has in force, read like a definition
+	Node        escrow.NodeRow    // answer to Plan.Node; Data is empty where there is no such row
 	Permits     []Record          // aligned with Plan.Permits; State zero where there is none
 	Entries     []Record          // answer to Plan.Entries: every permit of the entries found, in the order of Record.Entry
 	EntriesRead int64             // number of the last entry read; reading ends before one that is missing, or misses its batch or a permit
@@ -171,18 +178,19 @@ type Cell struct {
 
 // Changes is what a step writes.
 type Changes struct {
-	Windows []WindowChange // constraints that entered a window, each once
-	Cells   []Cell         // whole new states; each was loaded in this step, or is the first of its window
-	Batch   *Batch         // what was admitted
-	Permits []Record       // new states of existing permits, with Version one above the loaded one
-	Notes   []Note         // records of what operators did
+	Windows []WindowChange  // constraints that entered a window, each once
+	Cells   []Cell          // whole new states; each was loaded in this step, or is the first of its window
+	Batch   *Batch          // what was admitted
+	Permits []Record        // new states of existing permits, with Version one above the loaded one
+	Notes   []Note          // records of what operators did
+	Node    *escrow.NodeRow // new state of Plan.Node
 
 	Checkpoint *Checkpoint // what is known of the entries of one account
 }
 
 // Empty reports that there is nothing to write.
 func (c *Changes) Empty() bool {
-	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0 && c.Checkpoint == nil)
+	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0 && c.Checkpoint == nil && c.Node == nil)
 }
 
 // WindowChange moves a constraint's row to another window. A store keeps the label

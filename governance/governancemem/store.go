@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
@@ -33,6 +35,7 @@ var (
 	_ governance.Backend = (*DB)(nil)
 	_ governance.Store   = (*Store)(nil)
 	_ keys.Store         = (*Keys)(nil)
+	_ escrow.NodeStore   = (*Store)(nil)
 )
 
 // New returns an empty database. Errors: keys.ErrInvalid for an unusable format.
@@ -53,6 +56,7 @@ func New(o *Options) (*DB, error) {
 		windows: map[governance.ConstraintID]quota.Window{}, labels: map[governance.ConstraintID]governance.Label{}, cells: map[governance.AccountKey]governance.Cell{},
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
 		batches: map[governance.BatchID]int{}, checkpoints: map[governance.AccountKey][]byte{}, trimmed: map[governance.AccountKey]int64{},
+		nodes: map[string]escrow.NodeRow{},
 	}
 	policies := policy.NewMemory()
 	return &DB{Keys: &Keys{d}, Policies: policies, Store: &Store{d, policies}}, nil
@@ -60,7 +64,7 @@ func New(o *Options) (*DB, error) {
 
 // Backend is what governance.New takes.
 func (db *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Profile: policy.Local}
+	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Nodes: db.Store, Profile: policy.Local}
 }
 
 // data is everything, under one mutex: the serial writer is the edit barrier.
@@ -85,6 +89,7 @@ type data struct {
 	checkpoints map[governance.AccountKey][]byte
 	trimmed     map[governance.AccountKey]int64
 	memory      governance.Memory
+	nodes       map[string]escrow.NodeRow
 }
 
 // Store keeps the counters.
@@ -162,6 +167,10 @@ func (d *data) load(plan *governance.Plan, locked bool) *governance.Loaded {
 	}
 	if plan.Checkpoint != nil {
 		l.Checkpoint = bytes.Clone(d.checkpoints[*plan.Checkpoint])
+	}
+	if plan.Node != "" {
+		l.Node = d.nodes[plan.Node]
+		l.Node.Name, l.Node.Data = plan.Node, bytes.Clone(l.Node.Data)
 	}
 	return l
 }
@@ -243,6 +252,9 @@ func (d *data) apply(ch *governance.Changes) error {
 		d.checkpoints[c.Account] = bytes.Clone(c.Data)
 		d.trim(c.Account, c.Trim)
 	}
+	if n := ch.Node; n != nil {
+		d.nodes[n.Name] = escrow.NodeRow{Name: n.Name, Data: bytes.Clone(n.Data), HeardAt: n.HeardAt}
+	}
 	for _, note := range ch.Notes {
 		note.Number = int64(len(d.notes)) + 1
 		d.notes = append(d.notes, note)
@@ -294,6 +306,24 @@ func (s *Store) Accounts(ctx context.Context, q governance.AccountQuery) ([]gove
 		}
 	}
 	slices.SortFunc(list, func(a, b governance.Cell) int { return a.Key.Compare(b.Key) })
+	return list[:min(len(list), q.Limit)], nil
+}
+
+// Nodes implements escrow.NodeStore.
+func (s *Store) Nodes(ctx context.Context, q escrow.NodeQuery) ([]escrow.NodeRow, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", escrow.ErrUnavailable, err)
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	var list []escrow.NodeRow
+	for name, n := range s.d.nodes {
+		if name > q.After {
+			n.Data = bytes.Clone(n.Data)
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b escrow.NodeRow) int { return strings.Compare(a.Name, b.Name) })
 	return list[:min(len(list), q.Limit)], nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/tallystick-go/tallystick/escrow"
+	"github.com/tallystick-go/tallystick/escrow/escrowpg"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy/policypg"
 	"github.com/tallystick-go/tallystick/quota"
@@ -48,6 +50,10 @@ func (s *Store) loading(plan *governance.Plan) *load {
 // queue adds the statements of the first round trip.
 func (l *load) queue(b *pgx.Batch, lock bool) {
 	q := l.s.q
+	if name := l.plan.Node; name != "" {
+		l.loaded.Node.Name = name
+		escrowpg.QueueNode(b, l.s.schema.Name(), name, lock, func(n escrow.NodeRow) { l.loaded.Node = n })
+	}
 	ids := uuids(l.plan.Constraints)
 	if len(ids) > 0 {
 		sql := q.lock

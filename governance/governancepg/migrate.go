@@ -5,6 +5,7 @@ import (
 	"embed"
 	"io/fs"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowpg"
 	"github.com/tallystick-go/tallystick/governance/policy/policypg"
 	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/migrate/migratepg"
@@ -23,12 +24,12 @@ var (
 var files embed.FS
 
 // Migrations are the files for your own migration tool, in folders by package:
-// keyspg and policypg first. They are complete: the schema is in place and each file records itself, so that Check
-// finds it.
+// keyspg, policypg and escrowpg first. They are complete: the schema is in place and each file
+// records itself, so that Check finds it.
 //
 // Errors: none with a schema name that was accepted.
 func (db *DB) Migrations() (fs.FS, error) {
-	script, err := migratepg.Script(db.schema, keyspg.Source(), policypg.Source(), Source())
+	script, err := migratepg.Script(db.schema, keyspg.Source(), policypg.Source(), escrowpg.Source(), Source())
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +39,12 @@ func (db *DB) Migrations() (fs.FS, error) {
 // Source names the migrations for this module's own adapters.
 func Source() migrate.Source { return migrate.Source{Package: "governancepg", FS: files} }
 
-// Migrate creates or updates the tables of keys, policies and counters, all or nothing.
+// Migrate creates or updates the tables of keys, policies, nodes and counters, all or nothing.
 // Safe to run from several processes at once.
 //
 // Errors: ErrForeign, and what the database says, without its texts.
 func (db *DB) Migrate(ctx context.Context) error {
-	_, err := migratepg.Migrate(ctx, db.pool, db.schema, keyspg.Source(), policypg.Source(), Source())
+	_, err := migratepg.Migrate(ctx, db.pool, db.schema, keyspg.Source(), policypg.Source(), escrowpg.Source(), Source())
 	return err
 }
 
@@ -52,5 +53,5 @@ func (db *DB) Migrate(ctx context.Context) error {
 //
 // Errors: ErrOlder, ErrForeign.
 func (db *DB) Check(ctx context.Context) error {
-	return migratepg.Check(ctx, db.pool, db.schema, keyspg.Source(), policypg.Source(), Source())
+	return migratepg.Check(ctx, db.pool, db.schema, keyspg.Source(), policypg.Source(), escrowpg.Source(), Source())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowpg"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/policy/policypg"
@@ -40,6 +41,7 @@ type Options struct {
 type DB struct {
 	Keys     *keyspg.Store
 	Policies *policypg.Store
+	Nodes    *escrowpg.Store
 	Store    *Store
 
 	pool   *pgxpool.Pool
@@ -87,6 +89,10 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes, err := escrowpg.New(pool, &escrowpg.Options{Schema: options.Schema})
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range []struct {
 		field    string
 		of       *time.Duration
@@ -109,7 +115,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	step.Barrier, step.PinPlans = schema.LockKey(), true
 	read.ReadOnly, read.Snapshot = true, true
 	return &DB{
-		Keys: store, Policies: policies, pool: pool, schema: schema,
+		Keys: store, Policies: policies, Nodes: nodes, pool: pool, schema: schema,
 		Store: &Store{
 			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
 			stepping: step, reading: read, described: pool != nil && described(pool.Config().ConnConfig.DefaultQueryExecMode),
@@ -119,7 +125,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 
 // Backend is what governance.New takes.
 func (db *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Profile: policy.Shared}
+	return governance.Stores{Keys: db.Keys, Policies: db.Policies, Store: db.Store, Nodes: db.Nodes, Profile: policy.Shared}
 }
 
 // Store keeps the counters.

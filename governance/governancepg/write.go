@@ -4,6 +4,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowpg"
 	"github.com/tallystick-go/tallystick/governance"
 )
 
@@ -28,6 +29,9 @@ func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
 	s.writePermits(b, l, ch.Permits)
 	if c := ch.Checkpoint; c != nil {
 		s.writeCheckpoint(b, c)
+	}
+	if ch.Node != nil {
+		escrowpg.QueueWrite(b, s.schema.Name(), ch.Node, len(l.loaded.Node.Data) > 0)
 	}
 	for i := range ch.Notes {
 		n := &ch.Notes[i]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 	"github.com/tallystick-go/tallystick/keys"
@@ -21,6 +22,12 @@ func load(tx *sqlitetx.Tx, plan *governance.Plan, locked bool) (*governance.Load
 		return nil, nil, corrupt("governance_meta")
 	} else if err != nil {
 		return nil, nil, err
+	}
+	if plan.Node != "" {
+		var err error
+		if l.Node, err = escrowsqlite.Node(tx, plan.Node); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := loadCurrent(tx, plan, l, locked); err != nil {
 		return nil, nil, err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/migrate/migratesqlite"
@@ -21,7 +22,7 @@ import (
 var files embed.FS
 
 // Migrations are the files for your own migration tool, in folders by package:
-// keyssqlite first. They are complete: each file records itself, so that Check
+// keyssqlite and escrowsqlite first. They are complete: each file records itself, so that Check
 // finds it.
 func Migrations() (fs.FS, error) {
 	script, err := migratesqlite.Script(sources()...)
@@ -36,10 +37,10 @@ func Migrations() (fs.FS, error) {
 func Source() migrate.Source { return migrate.Source{Package: "governancesqlite", FS: files} }
 
 func sources() []migrate.Source {
-	return []migrate.Source{keyssqlite.Source(), Source()}
+	return []migrate.Source{keyssqlite.Source(), escrowsqlite.Source(), Source()}
 }
 
-// Migrate creates or updates the tables of keys and counters, all or nothing. Safe
+// Migrate creates or updates the tables of keys, nodes and counters, all or nothing. Safe
 // to run from several processes at once.
 //
 // Errors: ErrForeign, ErrNotSQLite, ErrUnsafe, ErrExposed, governance.ErrCorrupt,

@@ -21,6 +21,7 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
@@ -43,6 +44,7 @@ type Options struct {
 type DB struct {
 	Keys     *keyssqlite.Store
 	Policies *policy.Memory // of this process: a gateway reads them from files
+	Nodes    *escrowsqlite.Store
 	Store    *Store
 
 	db      *sqlitetx.DB
@@ -71,13 +73,14 @@ func Open(db *sql.DB, o *Options) *DB {
 		d.Keys, _ = keyssqlite.On(d.db, nil)
 	}
 	d.Policies = policy.NewMemory()
+	d.Nodes = escrowsqlite.On(d.db)
 	d.Store = &Store{db: d.db, policies: d.Policies}
 	return d
 }
 
 // Backend is what governance.New takes.
 func (d *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: d.Keys, Policies: d.Policies, Store: d.Store, Profile: policy.Local}
+	return governance.Stores{Keys: d.Keys, Policies: d.Policies, Store: d.Store, Nodes: d.Nodes, Profile: policy.Local}
 }
 
 // Close gives the kept connections back to the handle, which stays open and the

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 )
@@ -27,6 +28,11 @@ func write(tx *sqlitetx.Tx, from *origins, ch *governance.Changes) error {
 	}
 	if err := writeCheckpoint(tx, ch.Checkpoint); err != nil {
 		return err
+	}
+	if ch.Node != nil {
+		if err := escrowsqlite.Write(tx, ch.Node); err != nil {
+			return err
+		}
 	}
 	return writeNotes(tx, ch.Notes)
 }

@@ -9,7 +9,6 @@
 
 CREATE TABLE {{schema}}.governance_meta (
     singleton       boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-    namespace       uuid    NOT NULL DEFAULT gen_random_uuid(),
     horizon_us      bigint  NOT NULL DEFAULT 0
 );
 INSERT INTO {{schema}}.governance_meta DEFAULT VALUES;

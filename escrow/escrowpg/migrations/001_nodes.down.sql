@@ -1,0 +1,1 @@
+DROP TABLE {{schema}}.escrow_nodes;
