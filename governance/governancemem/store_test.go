@@ -33,7 +33,7 @@ func open(t testing.TB, f keys.Format) *opened {
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		Features: governancetest.Features{Policies: true},
+		Features: governancetest.Features{Policies: true, Nodes: true},
 		New:      func(t testing.TB) governance.Backend { return open(t, keys.Format{}) },
 		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) {
 			b.(*opened).us.Add(d.Microseconds())

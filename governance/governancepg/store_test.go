@@ -73,7 +73,7 @@ func another(t testing.TB, o *opened, adjust func(*pgxpool.Config)) *opened {
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true, Policies: true},
+		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true, Policies: true, Nodes: true},
 		New: func(t testing.TB) governance.Backend {
 			return freshAt(t, stillClock())
 		},

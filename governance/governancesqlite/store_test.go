@@ -61,7 +61,7 @@ func openWith(t testing.TB, driver, path string, options *governancesqlite.Optio
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true, Policies: true},
+		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true, Policies: true, Nodes: true},
 		New: func(t testing.TB) governance.Backend {
 			return open(t, filepath.Join(t.TempDir(), "governance.db"), now())
 		},

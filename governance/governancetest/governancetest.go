@@ -33,6 +33,8 @@ type Features struct {
 	Snapshots bool
 	// Policies: the backend keeps policies and answers Plan.Policies.
 	Policies bool
+	// Nodes: the backend keeps nodes and answers Plan.Node: an Authority can grant from it.
+	Nodes bool
 }
 
 // Harness tells the suite how to make and handle stores.
@@ -67,7 +69,7 @@ type group struct {
 func storeGroups() []group {
 	return []group{
 		{"Step", stepCases()}, {"View", viewCases()}, {"Permits", permitsCases()}, {"Accounts", accountsCases()}, {"Values", valuesCases()},
-		{"Checkpoint", checkpointCases()}, {"Forget", forgetCases()},
+		{"Checkpoint", checkpointCases()}, {"Forget", forgetCases()}, {"Nodes", nodesCases()},
 	}
 }
 
@@ -136,6 +138,8 @@ func (f Features) beyond(claimed Features) string {
 		return "Snapshots"
 	case f.Policies && !claimed.Policies:
 		return "Policies"
+	case f.Nodes && !claimed.Nodes:
+		return "Nodes"
 	}
 	return ""
 }
