@@ -268,7 +268,7 @@ func (s *sheet) audit(o *audit) {
 	o.frozen = w.Account.Frozen
 	o.permits = sums.all.permits
 	computed := sums.all.sum
-	computed.Granted, computed.Frozen = w.Account.Granted, w.Account.Frozen
+	computed.Frozen = w.Account.Frozen
 	d := &Difference{Account: o.account, Kind: o.kind, Stored: w.Account, Computed: computed}
 	switch {
 	case w.Kind == 0:

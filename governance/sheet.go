@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 )
@@ -22,6 +23,7 @@ type sheet struct {
 	terms   []*sharedTerms
 	ended   []int // indexes of loaded permits that changed
 	notes   []Note
+	node    *escrow.NodeRow
 
 	checkpoint *Checkpoint
 }
@@ -202,7 +204,7 @@ func (s *sheet) definition(keyID string) *keys.Definition {
 // finish turns the sheet into what is to be written.
 func (s *sheet) finish() *Changes {
 	ch := &s.desk.changes
-	ch.Notes, ch.Checkpoint = s.notes, s.checkpoint
+	ch.Notes, ch.Checkpoint, ch.Node = s.notes, s.checkpoint, s.node
 	if n := s.dirty(); n > 0 {
 		ch.Cells = make([]Cell, 0, n)
 	}

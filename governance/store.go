@@ -262,6 +262,9 @@ const (
 	FlagInvalid                           // what was reported is impossible: accounts are frozen
 	FlagFree                              // explicitly free: money constraints were not applied
 	FlagUnpriced                          // no price bounds the cost: there were no money constraints
+	FlagGrant                             // a grant or a meter of a node, not an attempt: Tokens is zero, Cost what was granted
+	FlagMeter                             // with FlagGrant: a meter of a soft budget
+	FlagBurned                            // with FlagGrant: taken by a crash, the rest is uncertain
 )
 
 // Record is a permit as it is stored.
@@ -279,7 +282,7 @@ type Record struct {
 	Version     int32   // rises by one with every change
 	Tokens      int64   // reserved
 	Cost        int64   // reserved, microUSD
-	Segments    []byte  // the segments held in buckets
+	Segments    []byte  // the segments held in buckets; of a grant, what was reported of it
 	Outcome     Outcome // as the owner reported it
 	Resolution  Outcome // as an operator decided it, when StateResolved
 	Entry       int64   // in Loaded.Entries: the entry that it was read with

@@ -16,6 +16,7 @@ type terms struct {
 	price                    []byte
 	incarnation              uint64 // of the Governor, for concurrency slots; zero without one
 	holds                    []hold
+	grant                    *grantTerms // not nil: of a grant or a meter, which has nothing of the above but one hold
 }
 
 // hold is one constraint in which a permit reserved.
@@ -40,6 +41,9 @@ const termsVersion = 1
 
 // append encodes the terms. They are compact, since they are stored for every batch.
 func (t *terms) append(dst []byte) []byte {
+	if t.grant != nil {
+		return t.grant.append(dst)
+	}
 	dst = append(dst, termsVersion)
 	for _, s := range [...]string{t.keyID, t.teamID, t.user, t.model, t.region, t.guardrail} {
 		dst = binary.AppendUvarint(dst, uint64(len(s)))
@@ -66,7 +70,11 @@ const maxHolds = 64
 // decodeTerms reads what append wrote. Errors: ErrCorrupt.
 func decodeTerms(p []byte) (*terms, error) {
 	r := reader{p: p}
-	if r.byte() != termsVersion {
+	switch r.byte() {
+	case termsVersion:
+	case grantTermsVersion:
+		return r.grantTerms()
+	default:
 		return nil, ErrCorrupt
 	}
 	t := &terms{}

@@ -25,6 +25,12 @@ type tally struct {
 // share is what a permit holds in an account of the kind. It knows the states of
 // permits and nothing of how accounts were moved: that is what makes it a check.
 func (rec *Record) share(kind Kind) (one quota.Account, err error) {
+	if rec.Flags&FlagGrant != 0 {
+		if kind == KindMoney {
+			return rec.grantShare()
+		}
+		return one, nil
+	}
 	bound, outcome, resolution := rec.Tokens, rec.Outcome.Tokens, rec.Resolution.Tokens
 	uncertain := rec.Flags&FlagTokensUncertain != 0
 	if kind == KindMoney {
@@ -68,7 +74,7 @@ func (t *tally) merge(other tally) error {
 	for _, column := range [...]struct {
 		sum *int64
 		one int64
-	}{{&a.Consumed, b.Consumed}, {&a.Uncertain, b.Uncertain}, {&a.Reserved, b.Reserved}, {&a.Observed, b.Observed}, {&t.permits, other.permits}} {
+	}{{&a.Consumed, b.Consumed}, {&a.Uncertain, b.Uncertain}, {&a.Reserved, b.Reserved}, {&a.Granted, b.Granted}, {&a.Observed, b.Observed}, {&t.permits, other.permits}} {
 		sum, err := amount.Add(*column.sum, column.one)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -86,7 +86,7 @@ func TestMigrationsAreFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = handle.Close() }()
-	for _, folder := range []string{"keyssqlite", "governancesqlite"} {
+	for _, folder := range []string{"keyssqlite", "escrowsqlite", "governancesqlite"} {
 		names, err := fs.Glob(exported, folder+"/*.up.sql")
 		if err != nil || len(names) == 0 {
 			t.Fatalf("files of %s: %v, %v", folder, names, err)
