@@ -79,7 +79,7 @@ func governorGroups() []group {
 		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
 		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()}, {"Notes", notesCases()},
 		{"Policies", policiesCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", slices.Concat(verifyCases(), booksCases())},
-		{"Prune", pruneCases()}, {"Restart", restartCases()},
+		{"Prune", pruneCases()}, {"Restart", restartCases()}, {"Authority", authorityCases()},
 		{"Random", randomCases()},
 	}
 }
