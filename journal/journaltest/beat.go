@@ -289,18 +289,18 @@ func testBeat(t *testing.T, h Harness) {
 		cold.open()
 		hot.budget(a, 100_000, 500, true)
 		served, asked := map[*rig]int{}, map[*rig]int{}
-		for range 40 {
+		for range 20 {
 			hot.beat()
 			cold.beat()
 			for range 2 {
-				for i := range 100 {
+				for i := range 20 {
 					r := hot
-					if i%20 == 0 {
+					if i == 0 {
 						r = cold
 					}
 					asked[r]++
 					id := journal.NewID()
-					reservation := journal.Reservation{ID: id, Needs: []journal.Need{need(a, 10)}}
+					reservation := journal.Reservation{ID: id, Needs: []journal.Need{need(a, 50)}}
 					err := r.j.Reserve(t.Context(), reservation)
 					if err != nil && len(r.j.Wants()) > 0 { // as the syncer does
 						<-r.j.Wants()
@@ -309,7 +309,7 @@ func testBeat(t *testing.T, h Harness) {
 					}
 					if err == nil {
 						served[r]++
-						r.settle(id, journal.Used(10), nil)
+						r.settle(id, journal.Used(50), nil)
 					}
 				}
 				hot.clock.advance(renew / 2)

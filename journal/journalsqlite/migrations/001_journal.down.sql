@@ -1,0 +1,4 @@
+DROP TABLE journal_notes;
+DROP TABLE journal_reservations;
+DROP TABLE journal_grants;
+DROP TABLE journal_meta;
