@@ -2,8 +2,6 @@ package governancepg_test
 
 import (
 	"os"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -33,67 +31,19 @@ func TestBouncer(t *testing.T) {
 			break // TestExecModes tries the modes, the cut tests try each through the pooler; this is the whole suite
 		}
 		t.Run(mode.String(), func(t *testing.T) {
-			h := harness()
-			through := func(t testing.TB, schema string, c *clock) *opened {
-				pool := pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-				return open(t, pool, b.DSN(), schema, c)
+			h, used := harness(t), &schemas{all: t}
+			connect := func(t testing.TB) *pgxpool.Pool {
+				return pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			}
-			used := &schemas{all: t}
-			h.New = func(t testing.TB) governance.Backend {
-				schema, old := used.take(t)
-				o := through(t, schema, stillClock())
-				if !old {
-					require.NoError(t, o.Migrate(t.Context()))
-				}
-				return o
-			}
+			h.New = func(t testing.TB) governance.Backend { return used.open(t, connect(t), b.DSN()) }
 			h.Reopen = func(t testing.TB, b governance.Backend) governance.Backend {
-				return through(t, b.(*opened).schema, b.(*opened).clock)
+				o := b.(*opened)
+				return open(t, connect(t), o.dsn, o.schema, o.clock)
 			}
 			governancetest.Run(t, h)
 		})
 	}
 }
-
-// schemas are used for one case after another: migrating for each of them is most of the suite's time.
-type schemas struct {
-	all  *testing.T
-	mu   sync.Mutex
-	idle []*pgtest.DB
-}
-
-// take gives an empty schema, and says whether it is migrated already.
-func (s *schemas) take(t testing.TB) (name string, old bool) {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var db *pgtest.DB
-	if n := len(s.idle); n > 0 {
-		db, s.idle, old = s.idle[n-1], s.idle[:n-1], true
-	} else {
-		db = pgtest.New(s.all)
-	}
-	if old {
-		_, err := db.Pool.Exec(t.Context(), strings.ReplaceAll(emptied, "{}", db.Schema))
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.idle = append(s.idle, db)
-	})
-	return db.Schema, old
-}
-
-// emptied leaves of a schema what a migration makes. The triggers that refuse a deletion do not run.
-const emptied = `do $$ declare t text; begin
-	set local session_replication_role = replica;
-	for t in select relname from pg_class where relnamespace = '{}'::regnamespace and relkind in ('r', 'p') and not relispartition
-		and relname not in ('tallystick_migrations', 'governance_meta', 'policy_state')
-	loop execute format('delete from {}.%I', t); end loop;
-	update {}.governance_meta set horizon_us = 0, pruned_permits = 0, pruned_tokens = 0, pruned_cost_microusd = 0;
-	update {}.policy_state set generation = '\x50b5da85b5e3949540f8f9e3896bdb5c35bbe74472c3485d6f629c04454e5274', revision = 1;
-end $$`
 
 // TestBouncerBarrier: an edit waits for the admissions of the whole fleet, though none of them has a
 // session of its own.

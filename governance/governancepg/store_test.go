@@ -71,11 +71,14 @@ func another(t testing.TB, o *opened, adjust func(*pgxpool.Config)) *opened {
 	return open(t, pgtest.Connect(t, o.dsn, adjust), o.dsn, o.schema, o.clock)
 }
 
-func harness() governancetest.Harness {
+// harness gives each case an empty schema, one that a case before it has used where there is
+// one. Schemas last for as long as all does.
+func harness(all testing.TB) governancetest.Harness {
+	used := &schemas{all: all}
 	return governancetest.Harness{
 		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true, Policies: true, Nodes: true},
 		New: func(t testing.TB) governance.Backend {
-			return freshAt(t, stillClock())
+			return used.open(t, pgtest.Connect(t, pgtest.Shared(t).DSN(), nil), pgtest.Shared(t).DSN())
 		},
 		Reopen: func(t testing.TB, b governance.Backend) governance.Backend {
 			return another(t, b.(*opened), nil)
@@ -84,9 +87,9 @@ func harness() governancetest.Harness {
 	}
 }
 
-func TestSuite(t *testing.T) { governancetest.Run(t, harness()) }
+func TestSuite(t *testing.T) { governancetest.Run(t, harness(t)) }
 
-func BenchmarkSuite(b *testing.B) { governancetest.Bench(b, harness()) }
+func BenchmarkSuite(b *testing.B) { governancetest.Bench(b, harness(b)) }
 
 // TestExecModes runs one whole life in each way in which pgx can talk to the
 // server, poolers among them.
