@@ -2,6 +2,7 @@ package governance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -297,16 +298,46 @@ func TestUnknownOutcomeThatStays(t *testing.T) {
 	}
 }
 
-// A refusal in a transaction of doubt stands: it changed nothing either way.
+// What is refused because of a call in the same transaction is decided again when nobody
+// knows whether that transaction was committed. What was refused before it stands.
 func TestRefusalInATransactionOfDoubt(t *testing.T) {
-	r := newRig(t, nil)
-	limits := plenty()
-	limits.TokensPerDay = keys.Limit(3)
-	p := r.caller("red", "k", limits, keys.Limits{})
-	r.lost(1, true)
-	_, errs := r.together(p, "a", "b")
-	r.is(errs[0], ErrUnknownOutcome)
-	r.refused(errs[1], ReasonReserved)
+	for name, test := range map[string]struct {
+		written bool  // the commit was done, its answer lost
+		after   error // what the store says of every commit from then on
+		want    func(r *rig, second error)
+	}{
+		"committed":     {written: true, want: func(r *rig, err error) { r.refused(err, ReasonReserved) }},
+		"not committed": {want: func(r *rig, err error) { r.ok(err) }},
+		"never known": {after: ErrUnavailable, want: func(r *rig, err error) {
+			r.is(err, ErrUnavailable)
+			if s := StatusOf(err); s.Code != 503 || !s.Retryable {
+				r.Fatalf("status %+v", s)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			limits := plenty()
+			limits.TokensPerDay = keys.Limit(3)
+			p := r.caller("red", "k", limits, keys.Limits{})
+			r.lost(1, test.written)
+			if commit := r.shelf.commit; test.after != nil {
+				r.shelf.commit = func(plan *Plan, ch *Changes) error { return cmp.Or(commit(plan, ch), test.after) }
+			}
+			first := r.g.admission(&Request{Principal: p, Bound: Bound{Tokens: 4}}, nil)
+			second, third := r.g.admission(&Request{Principal: p, Bound: small}, nil), r.g.admission(&Request{Principal: p, Bound: small}, nil)
+			fourth := r.g.admission(&Request{Principal: p, Bound: Bound{Tokens: 4}}, nil)
+			r.g.lanes[0].transact(r.ctx, []task{first, second, third, fourth})
+			r.refused(first.err, ReasonNeverFits)
+			r.is(second.err, ErrUnknownOutcome)
+			test.want(r, third.err)
+			if test.after == nil {
+				r.refused(fourth.err, ReasonNeverFits)
+			} else {
+				r.is(fourth.err, ErrUnavailable)
+			}
+		})
+	}
 }
 
 // An answer of an earlier attempt does not survive the next one.

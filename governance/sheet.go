@@ -236,6 +236,11 @@ func (s *sheet) finish() *Changes {
 	return ch
 }
 
+// changed reports whether there is anything to be written by now.
+func (s *sheet) changed() bool {
+	return len(s.made)+len(s.ended)+len(s.notes) > 0 || s.checkpoint != nil || s.dirty() > 0
+}
+
 // dirty returns how many cells are to be written.
 func (s *sheet) dirty() (n int) {
 	for _, list := range [...][]cell{s.current, s.older} {

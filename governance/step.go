@@ -25,10 +25,16 @@ func (g *Governor) transact(ctx context.Context, tasks []task) {
 		return
 	}
 	// Some task's commit was sent and its answer lost. What can be done twice is
-	// done again, once: it finds what the first time did, or does it.
+	// done again, once: it finds what the first time did, or does it. So is what was
+	// refused because of that task: it changed nothing, whatever became of the commit.
 	var again []task
+	doubtful := map[task]bool{}
 	for _, t := range tasks {
-		if errors.Is(t.failed(), ErrUnknownOutcome) && t.replayable() {
+		switch failed := t.failed(); {
+		case errors.Is(failed, ErrUnknownOutcome) && t.replayable():
+			doubtful[t] = true
+			again = append(again, t)
+		case errors.Is(failed, errLeant):
 			again = append(again, t)
 		}
 	}
@@ -39,24 +45,31 @@ func (g *Governor) transact(ctx context.Context, tasks []task) {
 	defer cancel()
 	_ = g.carry(ctx, again, false)
 	for _, t := range again {
-		if errors.Is(t.failed(), ErrUnavailable) {
+		if doubtful[t] && errors.Is(t.failed(), ErrUnavailable) {
 			t.fail(err) // of the first time nothing was learned
 		}
 	}
 }
 
+// errLeant is the answer to a task that was refused by numbers of its own transaction,
+// when nobody knows whether they came true.
+var errLeant = fmt.Errorf("%w: it was refused because of calls whose own outcome is unknown", ErrUnavailable)
+
 // carry gives every task its answer. The error, if any, wraps ErrUnknownOutcome and
 // is the answer of those whose commit may have happened.
 func (g *Governor) carry(ctx context.Context, tasks []task, skip bool) error {
 	for attempt := 1; ; attempt++ {
-		err := g.step(ctx, tasks, skip)
+		first, err := g.step(ctx, tasks, skip)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, ErrUnknownOutcome):
-			for _, t := range tasks {
-				if t.failed() == nil { // a refusal stands: it changed nothing either way
+			for i, t := range tasks {
+				switch {
+				case t.failed() == nil:
 					t.fail(err)
+				case i > first: // up to the first change a refusal stands: it went by what is stored
+					t.fail(errLeant)
 				}
 			}
 			return err
@@ -89,9 +102,11 @@ func failAll(tasks []task, err error) {
 	}
 }
 
-// step runs the tasks in one transaction of the store.
-func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (err error) {
+// step runs the tasks in one transaction of the store. first is the task that made the
+// first change: those behind it were decided on what may never be stored.
+func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (first int, err error) {
 	plan := g.planOf(tasks, skip)
+	first = -1 // nothing was decided
 	var broken error
 	defer func() {
 		if r := recover(); r != nil {
@@ -112,16 +127,20 @@ func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (err error
 		// time: it is the store's, not ours.
 		(*PermitID)(&plan.Batch).stamp(loaded.stamp())
 		s := newSheet(plan, loaded)
-		for _, t := range tasks {
+		first = len(tasks)
+		for i, t := range tasks {
 			t.fail(nil) // forget what an earlier attempt said
 			t.decide(s)
+			if first == len(tasks) && s.changed() {
+				first = i
+			}
 		}
 		return s.finish()
 	})
 	if broken != nil {
-		return broken
+		return first, broken
 	}
-	return err
+	return first, err
 }
 
 // planner collects the rows that a batch of tasks needs.
