@@ -53,15 +53,20 @@ func (a *attempt) fresh(t *testing.T, limits keys.Limits, retry bool) (token str
 // record returns the one permit that is new, once it has ended.
 func (a *attempt) record(t *testing.T) governance.Record {
 	t.Helper()
-	if a.seen == nil {
-		a.seen = map[governance.PermitID]bool{}
-	}
+	rec := a.unseen(t, a.permits())
+	a.seen[rec.ID] = true
+	return rec
+}
+
+// unseen returns the one permit of the list that is new. Ids do not say which: those of
+// one millisecond are in no order.
+func (a *attempt) unseen(t *testing.T, list []governance.Record) governance.Record {
+	t.Helper()
 	var found []governance.Record
-	for _, rec := range a.permits() {
+	for _, rec := range list {
 		if !a.seen[rec.ID] {
 			found = append(found, rec)
 		}
-		a.seen[rec.ID] = true
 	}
 	require.Len(t, found, 1)
 	return found[0]
@@ -70,10 +75,8 @@ func (a *attempt) record(t *testing.T) governance.Record {
 func (a *attempt) run(t *testing.T) {
 	outer := a.gateway.T
 	defer func() { a.gateway.T = outer }()
+	a.seen = map[governance.PermitID]bool{}
 	for _, rec := range a.permits() {
-		if a.seen == nil {
-			a.seen = map[governance.PermitID]bool{}
-		}
 		a.seen[rec.ID] = true
 	}
 	t.Run("complete", func(t *testing.T) {
@@ -116,7 +119,10 @@ func (a *attempt) run(t *testing.T) {
 		token, c := a.fresh(t, roomy, false)
 		hold := fmt.Sprint(a.id, "-hold")
 		a.leave(t, c, directive("tokens=20", "hold="+hold))
-		require.Equal(t, governance.StateOpen, a.newest(t).State, "the provider is read on")
+		defer a.provider.Release(hold)
+		list, err := a.stores.Store.Permits(t.Context(), governance.PermitQuery{Limit: 1000})
+		require.NoError(t, err)
+		require.Equal(t, governance.StateOpen, a.unseen(t, list).State, "the provider is read on")
 		a.provider.Release(hold)
 		rec := a.record(t)
 		require.Equal(t, governance.StateSettled, rec.State)
@@ -178,15 +184,6 @@ func (a *attempt) unknown(t *testing.T, token string) {
 	money, tokens := a.books(token)
 	require.Equal(t, books{uncertain: rec.Cost}, money)
 	require.Equal(t, books{uncertain: rec.Tokens}, tokens)
-}
-
-// newest returns the permit that was admitted last.
-func (a *attempt) newest(t *testing.T) governance.Record {
-	t.Helper()
-	list, err := a.stores.Store.Permits(t.Context(), governance.PermitQuery{Limit: 1000})
-	require.NoError(t, err)
-	require.NotEmpty(t, list)
-	return list[len(list)-1]
 }
 
 // leave sends a request and leaves once the provider has it.
