@@ -257,7 +257,7 @@ const reloads = 4
 // upToDate calls f with the principal and what applies to it, and with what is in force
 // by then for as long as f finds that stale.
 func (g *Governor) upToDate(ctx context.Context, p *keys.Principal, f func(*keys.Principal, *constraintSet) error) error {
-	now, err := g.rulebook.inForce(ctx, g)
+	now, err := g.rulebook.latest(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (g *Governor) rulesOf(ctx context.Context, r *Request) (*rules, error) {
 	if r.Route != nil {
 		return r.Route.rules, nil
 	}
-	return g.rulebook.inForce(ctx, g)
+	return g.rulebook.latest(ctx, g)
 }
 
 // refresh replaces what was stale by what is in force now. The request may go on only

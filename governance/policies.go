@@ -66,8 +66,9 @@ type rulesCall struct {
 	err   error
 }
 
-// inForce returns the rules that were read last.
-func (b *rulebook) inForce(ctx context.Context, g *Governor) (*rules, error) {
+// latest returns the rules that were read last, in force or not: for who has them
+// compared with the store's by what comes next.
+func (b *rulebook) latest(ctx context.Context, g *Governor) (*rules, error) {
 	if b.store == nil {
 		return nil, nil
 	}
@@ -75,6 +76,32 @@ func (b *rulebook) inForce(ctx context.Context, g *Governor) (*rules, error) {
 		return now, nil
 	}
 	return b.after(ctx, g, nil)
+}
+
+// inForce returns the rules that were in force at some moment of the call.
+func (b *rulebook) inForce(ctx context.Context, g *Governor) (*rules, error) {
+	now, err := b.latest(ctx, g)
+	for try := 1; err == nil && now != nil; try++ {
+		var mark policy.Mark
+		if mark, err = b.mark(ctx, g); err != nil || mark == now.mark {
+			break
+		}
+		if try == reloads {
+			return nil, errRules
+		}
+		now, err = b.after(ctx, g, now)
+	}
+	return now, err
+}
+
+func (b *rulebook) mark(ctx context.Context, g *Governor) (policy.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.options.StepTimeout)
+	defer cancel()
+	mark, err := b.store.Mark(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w: the policies cannot be read: %w", ErrUnavailable, err)
+	}
+	return mark, err
 }
 
 // after returns rules that were read after the given ones turned out not to be in force.
@@ -144,7 +171,9 @@ func (b *rulebook) read(ctx context.Context) (*rules, error) {
 // rules it enforces, and whom it must refuse because of one that it cannot. A backend
 // without policies has none: a zero mark and nil.
 //
-// Errors: ErrUnavailable, ErrClosed.
+// Concurrency: an edit that had returned before the call is seen, on every replica.
+// Errors: ErrUnavailable, ErrStale (edits came faster than they could be read; ask
+// again), ErrClosed.
 //
 // Source: ADR-046 "Policy and runtime binding".
 func (g *Governor) Policies(ctx context.Context) (policy.Mark, *policy.Enforcement, error) {
@@ -156,4 +185,13 @@ func (g *Governor) Policies(ctx context.Context) (policy.Mark, *policy.Enforceme
 		return policy.Mark{}, nil, err
 	}
 	return now.mark, now.enforced, nil
+}
+
+// LastPolicies is Policies without asking the store: what was read last, in force or
+// not, for an answer while the store is down. A zero mark and nil: nothing was read yet.
+func (g *Governor) LastPolicies() (policy.Mark, *policy.Enforcement) {
+	if now := g.rulebook.now.Load(); now != nil {
+		return now.mark, now.enforced
+	}
+	return policy.Mark{}, nil
 }

@@ -105,7 +105,7 @@ func (g *Governor) look(ctx context.Context, p *keys.Principal, b Bound) (*looke
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.options.StepTimeout)
 	defer cancel()
-	now, err := g.rulebook.inForce(ctx, g)
+	now, err := g.rulebook.latest(ctx, g)
 	for try := 1; err == nil; try++ {
 		set := g.sets.of(p, now)
 		plan := &Plan{Constraints: set.ids, Keys: []string{p.KeyID}, Policies: now != nil}

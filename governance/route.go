@@ -37,7 +37,7 @@ func (g *Governor) Route(ctx context.Context, p *keys.Principal, model string) (
 	if g.isClosed() {
 		return nil, ErrClosed
 	}
-	now, err := g.rulebook.inForce(ctx, g)
+	now, err := g.rulebook.latest(ctx, g)
 	if err != nil {
 		return nil, err
 	}

@@ -116,6 +116,7 @@ func policiesInForce(e *env) {
 	e.admit(c, dollars(4*milli))
 	e.refused(c, dollars(1), governance.ReasonReserved)
 	e.policies(document("p", team1, budget("month", 6, true)))
+	e.limits(e.g, 6*milli)
 	e.admit(c, dollars(2*milli))
 	e.refused(c, dollars(1), governance.ReasonReserved)
 	e.policies(document("p", team1, budget("month", 1, true)))
@@ -347,7 +348,7 @@ func policiesOthers(e *env) {
 	e.team("team-2", keys.Limits{})
 	c := e.caller("team-2", keys.Limits{})
 	e.policies(document("mine", policy.Subject{Team: "team-2"}, budget("month", 1_000_000, true)))
-	var edits, calls atomic.Int64
+	var calls atomic.Int64
 	var done atomic.Bool
 	var wg sync.WaitGroup
 	for range 8 {
@@ -367,7 +368,6 @@ func policiesOthers(e *env) {
 		e.background(replacePolicies(e.ctx, e.b.Backend().Policies,
 			document("mine", policy.Subject{Team: "team-2"}, budget("month", 1_000_000, true)),
 			document("other", team1, budget("month", 5+i, true))))
-		edits.Add(1)
 	}
 	done.Store(true)
 	wg.Wait()
@@ -424,6 +424,25 @@ func policiesRaise(e *env) {
 	e.settle(p, governance.Used(0, 50*milli))
 }
 
+// limits checks that the Governor's policies are one budget of team-1, and in force.
+func (e *env) limits(g *governance.Governor, want int64) {
+	e.Helper()
+	mark, enforced, err := g.Policies(e.ctx)
+	e.ok(err)
+	now, err := e.b.Backend().Policies.Load(e.ctx)
+	e.ok(err)
+	e.equal("mark", mark, now.Mark)
+	last, _ := g.LastPolicies()
+	e.equal("the mark that was read last", last, mark)
+	for _, m := range enforced.Match("team-1", "") {
+		for _, l := range m.Rule.Limits() {
+			e.equal("limit", l.Amount, want)
+			want = 0
+		}
+	}
+	e.equal("limits that are missing", want, int64(0))
+}
+
 func policiesShared(e *env) {
 	e.team("team-1", keys.Limits{})
 	c := e.caller("team-1", keys.Limits{})
@@ -443,6 +462,9 @@ func policiesShared(e *env) {
 		e.refusal(err, governance.ReasonReserved)
 	}
 	e.ok(replacePolicies(e.ctx, other.Backend().Policies, document("p", team1, budget("month", 6, true))))
+	for _, governor := range []*governance.Governor{g, e.g} { // neither has decided anything since
+		e.limits(governor, 6*milli)
+	}
 	e.admit(c, dollars(milli))
 	_, err := g.Admit(e.ctx, request(c, dollars(1)))
 	e.refusal(err, governance.ReasonReserved)

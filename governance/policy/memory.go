@@ -74,6 +74,12 @@ func (m *Memory) Load(ctx context.Context) (Snapshot, error) {
 	return m.now.snapshot, nil
 }
 
+// Mark implements Store.
+func (m *Memory) Mark(ctx context.Context) (Mark, error) {
+	now, err := m.Load(ctx)
+	return now.Mark, err
+}
+
 // Apply implements Store.
 func (m *Memory) Apply(ctx context.Context, a Apply) (Snapshot, error) { return m.edit(ctx, a.Prepare) }
 

@@ -83,6 +83,9 @@ type Replace struct {
 type Store interface {
 	// Load returns the set and its mark as they were at one instant.
 	Load(ctx context.Context) (Snapshot, error)
+	// Mark returns the mark alone: how to learn, at little cost, that what was loaded is
+	// still in force.
+	Mark(ctx context.Context) (Mark, error)
 	// Apply returns the set after the edit.
 	Apply(ctx context.Context, a Apply) (Snapshot, error)
 	// Delete returns the set after the edit. That none of the documents is there any more

@@ -20,7 +20,7 @@ func (s *Server) parts() []serving.Part {
 			return err
 		}},
 		{Name: "policies", Ask: func(ctx context.Context) error {
-			_, err := s.Storage.Policies.Load(ctx)
+			_, _, err := s.Governor.Policies(ctx)
 			return err
 		}},
 	}

@@ -18,8 +18,11 @@ func (s *Server) status(ctx context.Context) (report.Status, error) {
 		Profile: s.Config.Profile, StartedAt: s.began, Draining: s.probe.Draining(), Ready: found.Status == serving.Ready, Parts: found.Parts,
 		Topology: report.Topology{Version: t.Version, Digest: t.Digest},
 	}
-	// What this gateway decides by; each admission makes sure that it is what is in force.
-	if mark, enforced, err := s.Governor.Policies(ctx); err == nil && enforced != nil {
+	mark, enforced, err := s.Governor.Policies(ctx)
+	if err != nil { // what it would decide by, if it could make sure of it
+		mark, enforced = s.Governor.LastPolicies()
+	}
+	if enforced != nil {
 		policies := report.PoliciesOf(mark, enforced)
 		out.Policies = &policies
 	}

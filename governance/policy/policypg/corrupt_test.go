@@ -70,6 +70,8 @@ func TestWithoutItsStateNothingIsRead(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Load(ctx)
 	require.ErrorIs(t, err, policy.ErrCorrupt)
+	_, err = s.Mark(ctx)
+	require.ErrorIs(t, err, policy.ErrCorrupt)
 	_, err = s.Replace(ctx, policy.Replace{Expect: was.Generation})
 	require.ErrorIs(t, err, policy.ErrCorrupt, "there is no generation to compare with")
 	b := &pgx.Batch{}

@@ -47,8 +47,8 @@ type Store struct {
 var _ policy.Store = (*Store)(nil)
 
 type queries struct {
-	lockMark, selectSet, selectDocuments           string
-	deleteDocuments, deleteAll, putDocuments, next string
+	selectMark, lockMark, selectSet, selectDocuments string
+	deleteDocuments, deleteAll, putDocuments, next   string
 }
 
 // New makes a store on the caller's pool; nil options are the defaults. It does no
@@ -68,7 +68,7 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 		s.timeout = 5 * time.Second
 	}
 	s.sql = queries{
-		lockMark: schema.Splice(lockMark), selectSet: schema.Splice(selectSet), selectDocuments: schema.Splice(selectDocuments),
+		selectMark: schema.Splice(selectMark), lockMark: schema.Splice(lockMark), selectSet: schema.Splice(selectSet), selectDocuments: schema.Splice(selectDocuments),
 		deleteDocuments: schema.Splice(deleteDocuments), deleteAll: schema.Splice(deleteAll),
 		putDocuments: schema.Splice(putDocuments), next: schema.Splice(updateState),
 	}
@@ -103,6 +103,17 @@ func (s *Store) Load(ctx context.Context) (policy.Snapshot, error) {
 		return policy.Snapshot{}, err
 	}
 	return s.restore(mark, stored)
+}
+
+// Mark implements policy.Store.
+func (s *Store) Mark(ctx context.Context) (policy.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var value []byte
+	if err := s.pool.QueryRow(ctx, s.sql.selectMark).Scan(&value); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return policy.Mark{}, coreError(err)
+	}
+	return ParseMark(value)
 }
 
 func (s *Store) restore(mark policy.Mark, stored []policy.Row) (policy.Snapshot, error) {

@@ -97,5 +97,5 @@ func barrierRefused(k *kit) {
 
 func barrierLoad(k *kit) {
 	defer k.h.Hold(k, k.s)()
-	k.load()
+	k.marked(k.s, k.load().Mark)
 }

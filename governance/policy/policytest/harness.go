@@ -173,6 +173,15 @@ func (k *kit) unchanged(was policy.Snapshot) {
 	if now := k.load(); now.Mark != was.Mark {
 		k.Fatalf("the set changed from %+v to %+v", was.Mark, now.Mark)
 	}
+	k.marked(k.s, was.Mark)
+}
+
+// marked checks what a handle says is in force.
+func (k *kit) marked(s policy.Store, want policy.Mark) {
+	k.Helper()
+	if now, err := s.Mark(k.ctx); err != nil || now != want {
+		k.Fatalf("the mark is %+v (%v), want %+v", now, err, want)
+	}
 }
 
 var sentinels = []error{

@@ -30,6 +30,10 @@ func storeCancelled(k *kit) {
 	for ctx, cause := range map[context.Context]error{gone: context.Canceled, late: context.DeadlineExceeded} {
 		calls := k.edits(was.Generation)
 		calls["Load"] = func(ctx context.Context, s policy.Store) (policy.Snapshot, error) { return s.Load(ctx) }
+		calls["Mark"] = func(ctx context.Context, s policy.Store) (policy.Snapshot, error) {
+			m, err := s.Mark(ctx)
+			return policy.Snapshot{Mark: m}, err
+		}
 		for method, call := range calls {
 			s, err := call(ctx, k.s)
 			k.truth(errors.Is(err, cause), "%s does not name the context's error: %v", method, err)
@@ -60,8 +64,10 @@ func storeRestart(k *kit) {
 	now := k.sound(other.Load(k.ctx))
 	k.truth(now.Mark == was.Mark, "a second handle has %+v, not %+v", now.Mark, was.Mark)
 	k.holds(now, rich("a"), doc("b", 1))
+	k.marked(other, was.Mark)
 	next := k.sound(other.Apply(k.ctx, policy.Apply{Documents: []policy.Document{doc("b", 2)}, Expect: now.Generation}))
 	k.unchanged(next)
+	k.marked(other, next.Mark)
 }
 
 func storeNamespaces(k *kit) {
@@ -119,6 +125,7 @@ func storeRandom(k *kit) {
 		}
 		k.truth(got.Mark == now.Mark, "step %d made %+v, want %+v", step, got.Mark, now.Mark)
 		model = next
+		k.marked(handles[r.IntN(2)], now.Mark)
 		k.holds(k.load(), k.set(model).Documents()...)
 	}
 }
