@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 )
@@ -29,7 +30,8 @@ type shelf struct {
 	checkpoints map[AccountKey][]byte
 	trimmed     map[AccountKey]int64
 	memory      Memory
-	steps       int // transactions that came as far as the locks
+	policies    *policy.Memory // nil: no policies
+	steps       int            // transactions that came as far as the locks
 	commits     int
 
 	// Hooks; nil does nothing. They are called under the mutex.
@@ -141,6 +143,11 @@ func (s *shelf) load(plan *Plan, free []bool) *Loaded {
 	}
 	for i, key := range plan.Accounts {
 		l.Accounts[i] = s.cell(key)
+	}
+	if plan.Policies {
+		now, release := s.policies.Hold()
+		l.Policies = now.Mark
+		release()
 	}
 	for _, id := range plan.Keys {
 		l.Definitions = append(l.Definitions, s.definitions[id])
