@@ -2,15 +2,18 @@ package pgtx_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/internal/pgtest/pgserver"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgwire"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 )
 
@@ -99,6 +102,83 @@ func TestLostConnectionBeforeCommitIsNotCommitted(t *testing.T) {
 	require.NoError(t, pgtx.Run(ctx, pool, pgtx.Options{}, func(context.Context, *pgtx.Tx) error { return nil }))
 }
 
+// After a restart every pooled connection is dead. No transaction fails for that, however many begin at once.
+func TestDeadConnectionsAreReplaced(t *testing.T) {
+	const conns = 6
+	s := pgtest.Own(t)
+	ctx := bounded(t)
+	pool := pgtest.Connect(t, s.DSN(), func(c *pgxpool.Config) {
+		c.MaxConns, c.ShouldPing = conns, func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	})
+	all := func() {
+		var txs []*pgtx.Tx
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range conns {
+			wg.Go(func() {
+				read := 0
+				lead := &pgx.Batch{}
+				lead.Queue("select $1::bigint", int64(7)).QueryRow(func(row pgx.Row) error { read++; return row.Scan(nil) })
+				tx, err := pgtx.Begin(ctx, pool, pgtx.Options{}, lead)
+				assert.NoError(t, err)
+				assert.Equal(t, 1, read)
+				mu.Lock()
+				defer mu.Unlock()
+				txs = append(txs, tx)
+			})
+		}
+		wg.Wait()
+		for _, tx := range txs {
+			if tx != nil {
+				assert.NoError(t, tx.Commit(ctx, nil))
+			}
+		}
+	}
+	all()
+	require.EqualValues(t, conns, pool.Stat().IdleConns())
+	require.NoError(t, s.Stop(ctx, pgserver.Immediate))
+	require.NoError(t, s.Start(ctx))
+	all()
+}
+
+// A connection that breaks once BEGIN was answered is not replaced: what was read so far would be read twice.
+func TestBeginReadsOnce(t *testing.T) {
+	ctx, db, _ := setUp(t, oneTable)
+	proxy, err := pgwire.Start(db.DSN)
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	pool := pgtest.Connect(t, proxy.DSN(), func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 1, pgx.QueryExecModeExec })
+	begin := func(f pgwire.Fault) (read int, err error) {
+		require.Eventually(t, func() bool { return pool.Ping(ctx) == nil }, 30*time.Second, time.Millisecond)
+		proxy.Arm(f)
+		lead := &pgx.Batch{}
+		lead.Queue("select 7::bigint").QueryRow(func(row pgx.Row) error { read++; return row.Scan(nil) })
+		lead.Queue("select 8::bigint").QueryRow(func(row pgx.Row) error { return row.Scan(nil) })
+		tx, err := pgtx.Begin(ctx, pool, pgtx.Options{}, lead)
+		if err == nil {
+			tx.Rollback()
+		}
+		return read, err
+	}
+	read, err := begin(pgwire.Fault{})
+	require.NoError(t, err)
+	require.Equal(t, 1, read)
+	replaced, failed := 0, 0
+	for _, f := range pgwire.Everywhere(proxy.Messages(), pgwire.Cut, false) {
+		read, err := begin(f)
+		require.LessOrEqual(t, read, 1, "%+v", f)
+		if err == nil {
+			replaced++
+			require.Equal(t, 1, read)
+		} else {
+			failed++
+			require.Equal(t, pgtx.Unavailable, pgtx.Classify(err), "%+v: %v", f, err)
+		}
+	}
+	require.Greater(t, replaced, 3)
+	require.Greater(t, failed, 3)
+}
+
 // A peer that is cut off sends nothing, not even a refusal: no call may wait for ever.
 func TestSilenceIsBounded(t *testing.T) {
 	s := pgtest.Own(t)
@@ -183,9 +263,6 @@ func TestStandbyIsRefusedAndThePoolReset(t *testing.T) {
 	require.NoError(t, s.Demote(ctx))
 	for _, o := range []pgtx.Options{{}, {ReadOnly: true}} {
 		err := pgtx.Run(ctx, pool, o, func(context.Context, *pgtx.Tx) error { return nil })
-		if pgtx.Classify(err) == pgtx.Unavailable { // a connection from before the restart
-			err = pgtx.Run(ctx, pool, o, func(context.Context, *pgtx.Tx) error { return nil })
-		}
 		require.Equal(t, pgtx.ReadOnly, pgtx.Classify(err), "%v", err)
 	}
 	require.Eventually(t, func() bool { return pool.Stat().TotalConns() == 0 }, 10*time.Second, 5*time.Millisecond)

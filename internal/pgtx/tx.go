@@ -88,18 +88,54 @@ type Tx struct {
 // Begin opens a transaction in one round trip, on a primary only: BEGIN, the local timeouts (so that a stalled
 // process cannot hold locks for ever), the edit barrier and whatever lead queues, with lead's callbacks run.
 // On an error nothing is open.
+//
+// A connection that turns out to be dead, as all are after a restart of the server, is replaced
+// once: as long as BEGIN was not answered, no callback has run and nothing was sent that could commit.
 func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) (*Tx, error) {
 	o = o.withDefaults()
 	within, cancel := o.within(ctx)
 	defer cancel()
-	conn, err := pool.Acquire(within)
-	if err != nil {
-		return nil, overdue(ctx, ScrubConnect(err))
+	t := &Tx{pool: pool, opt: o}
+	for again := false; ; again = true {
+		var err error
+		if t.conn, err = acquire(within, pool, again); err != nil {
+			return nil, overdue(ctx, ScrubConnect(err))
+		}
+		answered, err := t.begin(within, lead, again)
+		if err == nil {
+			return t, nil
+		}
+		dead := !answered && t.conn.Conn().IsClosed() && within.Err() == nil
+		t.end(err)
+		if !dead || again {
+			return nil, overdue(ctx, Scrub(err))
+		}
 	}
-	t := &Tx{pool: pool, conn: conn, opt: o}
+}
+
+// acquire returns a connection, where wanted one that has just answered: where one was dead others are too.
+func acquire(ctx context.Context, pool *pgxpool.Pool, living bool) (*pgxpool.Conn, error) {
+	for left := pool.Stat().MaxConns(); ; left-- {
+		conn, err := pool.Acquire(ctx)
+		if err != nil || !living {
+			return conn, err
+		}
+		if err = conn.Ping(ctx); err == nil {
+			return conn, nil
+		}
+		conn.Release() // closed: the pool makes another
+		if left <= 0 || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// begin sends all that a transaction begins with. What is sent again is copied: the driver
+// notes in it what the other connection had prepared.
+func (t *Tx) begin(ctx context.Context, lead *pgx.Batch, again bool) (answered bool, err error) {
 	b := &pgx.Batch{}
-	b.Queue(o.begin())
-	o.settle(b).QueryRow(func(row pgx.Row) error {
+	b.Queue(t.opt.begin()).Exec(func(pgconn.CommandTag) error { answered = true; return nil })
+	t.opt.settle(b).QueryRow(func(row pgx.Row) error {
 		var standby bool
 		if err := row.Scan(&standby, nil); err != nil {
 			return err
@@ -110,13 +146,15 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, o Options, lead *pgx.Batch) 
 		return nil
 	})
 	if lead != nil {
-		b.QueuedQueries = append(b.QueuedQueries, lead.QueuedQueries...)
+		for _, q := range lead.QueuedQueries {
+			if again {
+				q = &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn}
+			}
+			b.QueuedQueries = append(b.QueuedQueries, q)
+		}
 	}
-	if err := conn.SendBatch(within, b).Close(); err != nil {
-		t.end(err)
-		return nil, overdue(ctx, Scrub(err))
-	}
-	return t, nil
+	err = t.conn.SendBatch(ctx, b).Close()
+	return answered, err
 }
 
 // within bounds the wait for an answer. The server's own timeouts come first where there still is a server.
