@@ -235,8 +235,6 @@ func leaks(t *testing.T) {
 	before := []goleak.Option{
 		goleak.IgnoreCurrent(),
 		goleak.IgnoreAnyFunction("github.com/tallystick-go/tallystick/internal/pgtest/pgserver.(*local).start.func1"), // a server that was started again
-		// pgx before 5.9 leaves one behind for every pipeline whose connection breaks; from 5.9 on there is no such goroutine.
-		goleak.IgnoreTopFunction("github.com/jackc/pgx/v5/pgconn/ctxwatch.(*ContextWatcher).Watch.func1"),
 	}
 	t.Cleanup(func() {
 		var err error
