@@ -37,3 +37,24 @@ func ExampleDefinitions() {
 	// cap true $50.000000 until 2026-03-15 00:00:00 in grants of $1.000000 every 10s
 	// meter false $900.000000 until 2026-04-01 00:00:00 in grants of $1.000000 every 30s
 }
+
+// A node that comes back says goodbye to what it had: what it proves to be unused is there again.
+func ExampleHeld_Apply() {
+	held, given := escrow.Granting(1_000_000)
+	fmt.Println("granted:", given.Granted)
+
+	closing := &escrow.Report{Consumed: 250_000, Uncertain: 50_000, Ending: escrow.Closed}
+	held, change, late, err := held.Apply(closing)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("consumed:", change.Consumed, "uncertain:", change.Uncertain, "given back:", -change.Granted-change.Consumed-change.Uncertain, late)
+
+	// A copy of the journal burns the same grant later. That refunds nothing, and charges nothing twice.
+	_, change, late, err = held.Apply(&escrow.Report{Consumed: 250_000, Ending: escrow.Burned})
+	fmt.Println(change.IsZero(), late, err)
+	// Output:
+	// granted: $1.000000
+	// consumed: $0.250000 uncertain: $0.050000 given back: $0.700000 false
+	// true true <nil>
+}
