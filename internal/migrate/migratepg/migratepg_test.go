@@ -16,6 +16,7 @@ import (
 	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/migrate/migratepg"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgwire"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 )
 
@@ -111,6 +112,53 @@ func TestAllOrNothing(t *testing.T) {
 	require.ErrorContains(t, err, "42704")
 	require.NotContains(t, err.Error(), "secret_word")
 	require.Empty(t, tables(t, ctx, db))
+}
+
+// TestCutBetweenMessages: all of a migration is there or nothing, and repeating it finishes it.
+func TestCutBetweenMessages(t *testing.T) {
+	ctx, db, s := setUp(t)
+	proxy, err := pgwire.Start(db.DSN)
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	pool := pgtest.Connect(t, proxy.DSN(), func(c *pgxpool.Config) {
+		c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 1, pgx.QueryExecModeExec
+	})
+	connected := func() bool { return pool.Ping(ctx) == nil }
+	require.True(t, connected())
+	proxy.Arm(pgwire.Fault{})
+	all, err := migratepg.Migrate(ctx, pool, s, gov)
+	require.NoError(t, err)
+	whole := tables(t, ctx, db)
+	seen := proxy.Messages()
+	asked, faults := pgwire.Before(seen, "commit"), pgwire.Everywhere(seen, pgwire.Cut, false)
+	require.Positive(t, asked[pgwire.Client])
+	for i, f := range faults {
+		if i%4 != 0 && f.At <= asked[f.From] {
+			continue // before the commit one is as good as another
+		}
+		_, err := db.Pool.Exec(ctx, s.Splice("drop schema {{schema}} cascade"))
+		require.NoError(t, err)
+		require.Eventually(t, connected, 30*time.Second, time.Millisecond)
+		happened := proxy.Arm(f)
+		_, first := migratepg.Migrate(ctx, pool, s, gov)
+		<-happened
+		there := tables(t, ctx, db)
+		require.Eventually(t, connected, 30*time.Second, time.Millisecond)
+		rest, err := migratepg.Migrate(ctx, pool, s, gov)
+		require.NoError(t, err, "at %+v", f)
+		if len(there) > 0 {
+			require.Equal(t, whole, there, "at %+v", f)
+		}
+		if first == nil || len(there) > 0 || len(rest) > 0 {
+			require.Equal(t, first == nil || len(there) > 0, len(rest) == 0, "at %+v: %v", f, first)
+		}
+		if len(rest) > 0 {
+			require.Equal(t, all, rest)
+		}
+		require.Equal(t, whole, tables(t, ctx, db))
+		require.NoError(t, migratepg.Check(ctx, db.Pool, s, gov))
+	}
+	require.Zero(t, pool.Stat().AcquiredConns())
 }
 
 func TestForeignIsLeftAlone(t *testing.T) {
