@@ -12,6 +12,7 @@ import (
 
 var (
 	caseName = regexp.MustCompile(`\b((?:Replay|Primitive)[A-Z][0-9]+|Edge)[A-Z][A-Za-z0-9]*\b`)
+	ruleName = regexp.MustCompile("`([A-Z][A-Za-z]+/[A-Z][A-Za-z]+)`") // of keystest and policytest
 	testName = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 )
 
@@ -26,12 +27,15 @@ func TestCasesAreExplained(t *testing.T) {
 		t.Fatal("cases.md has no Primitives")
 	}
 	told := caseName.FindAllString(text, -1)
-	var there, tests []string
+	var there, tests, rules []string
 	for _, f := range theTree(t).files {
 		for _, d := range f.syntax.Decls {
 			if name := functionName(d); f.test && strings.HasPrefix(name, "Test") {
 				tests = append(tests, name)
 			}
+		}
+		if f.dir == "keys/keystest" || f.dir == "governance/policy/policytest" {
+			rules = append(rules, literals(f.syntax)...)
 		}
 		if f.dir != "governance/governancetest" {
 			continue
@@ -59,6 +63,11 @@ func TestCasesAreExplained(t *testing.T) {
 	for _, name := range told {
 		if !slices.Contains(there, name) {
 			t.Errorf("internal/docs/cases.md names %s, which is gone", name)
+		}
+	}
+	for _, m := range ruleName.FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(rules, m[1]) {
+			t.Errorf("internal/docs/cases.md names %s, which is gone", m[1])
 		}
 	}
 	for _, m := range testName.FindAllStringSubmatch(text, -1) {
