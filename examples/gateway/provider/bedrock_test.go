@@ -2,9 +2,7 @@ package provider_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,45 +13,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/document"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
-	"github.com/aws/smithy-go/auth/bearer"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tallystick-go/tallystick/examples/gateway/loopback"
 	"github.com/tallystick-go/tallystick/examples/gateway/provider"
 	"github.com/tallystick-go/tallystick/governance/usage"
 )
 
-// plainBearer puts the key on a request without TLS, which the SDK's own signer does
-// not: everything here is on loopback.
-type plainBearer struct{}
-
-func (plainBearer) SignWithBearerToken(_ context.Context, t bearer.Token, m bearer.Message) (bearer.Message, error) {
-	m.(*smithyhttp.Request).Header.Set("Authorization", "Bearer "+t.Value)
-	return m, nil
-}
-
-// owned sends a copy of the body. AWS's SDK closes its own as soon as an answer comes,
-// which net/http, still looking for more of it, takes for a failed request: a race that
-// a gateway on loopback is quick enough to win.
-type owned struct{ http.RoundTripper }
-
-func (o owned) RoundTrip(r *http.Request) (*http.Response, error) {
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	sent := r.Clone(r.Context())
-	sent.Body = io.NopCloser(bytes.NewReader(data))
-	return o.RoundTripper.RoundTrip(sent)
-}
-
 func (w *world) bedrock(key string) *bedrockruntime.Client {
-	return bedrockruntime.New(bedrockruntime.Options{
-		BaseEndpoint: &w.url, Region: "us-east-1", AuthSchemePreference: []string{"httpBearerAuth"},
-		BearerAuthTokenProvider: bearer.StaticTokenProvider{Token: bearer.Token{Value: key}}, BearerAuthSigner: plainBearer{},
-		HTTPClient: &http.Client{Transport: owned{w.client.Transport}}, Retryer: aws.NopRetryer{},
-	})
+	return loopback.Bedrock(w.url, key, w.client.Transport, aws.NopRetryer{})
 }
 
 const bedrockModel = "us.anthropic.claude-sonnet-4-5-v1:0"

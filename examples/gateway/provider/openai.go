@@ -104,27 +104,41 @@ func (p *Provider) openai(next func(w http.ResponseWriter, r *http.Request, cred
 	}
 }
 
+// asked reads a request for text and has it planned, and does what its directives say comes
+// before an answer. It reports whether there is to be one.
+func (p *Provider) asked(w http.ResponseWriter, r *http.Request, credential string, q any, names func() (model string, stream bool), plan func(Model) (Directives, error)) bool {
+	if err := p.read(r, credential, q, names); err != nil {
+		p.refuseBodyOpenAI(w, err)
+		return false
+	}
+	name, _ := names()
+	model, known := p.models[name]
+	if !known || model.Embeddings {
+		p.refuseModelOpenAI(w, name)
+		return false
+	}
+	d, err := plan(model)
+	switch {
+	case err != nil:
+		p.refuseOpenAI(w, http.StatusBadRequest, err.Error(), "", "")
+	case p.delay(r.Context(), d) != nil:
+	case d.Error != 0:
+		p.failOpenAI(w, d)
+	default:
+		return true
+	}
+	return false
+}
+
 func (p *Provider) chat(w http.ResponseWriter, r *http.Request, credential string) {
 	var q chatRequest
-	if err := p.read(r, credential, &q, func() (string, bool) { return q.Model, q.Stream }); err != nil {
-		p.refuseBodyOpenAI(w, err)
-		return
-	}
-	model, known := p.models[q.Model]
-	if !known || model.Embeddings {
-		p.refuseModelOpenAI(w, q.Model)
-		return
-	}
-	a, err := p.plan(&q, model)
-	if err != nil {
-		p.refuseOpenAI(w, http.StatusBadRequest, err.Error(), "", "")
-		return
-	}
-	if p.delay(r.Context(), a.directives) != nil {
-		return
-	}
-	if a.directives.Error != 0 {
-		p.failOpenAI(w, a.directives)
+	var a *chatAnswer
+	if !p.asked(w, r, credential, &q, func() (string, bool) { return q.Model, q.Stream }, func(m Model) (d Directives, err error) {
+		if a, err = p.plan(&q, m); err == nil {
+			d = a.directives
+		}
+		return d, err
+	}) {
 		return
 	}
 	w.Header().Set("Openai-Processing-Ms", "7")

@@ -109,25 +109,13 @@ type responseAnswer struct {
 
 func (p *Provider) responses(w http.ResponseWriter, r *http.Request, credential string) {
 	var q responsesRequest
-	if err := p.read(r, credential, &q, func() (string, bool) { return q.Model, q.Stream }); err != nil {
-		p.refuseBodyOpenAI(w, err)
-		return
-	}
-	model, known := p.models[q.Model]
-	if !known || model.Embeddings {
-		p.refuseModelOpenAI(w, q.Model)
-		return
-	}
-	a, err := p.respond(&q, model)
-	if err != nil {
-		p.refuseOpenAI(w, http.StatusBadRequest, err.Error(), "", "")
-		return
-	}
-	if p.delay(r.Context(), a.directives) != nil {
-		return
-	}
-	if a.directives.Error != 0 {
-		p.failOpenAI(w, a.directives)
+	var a *responseAnswer
+	if !p.asked(w, r, credential, &q, func() (string, bool) { return q.Model, q.Stream }, func(m Model) (d Directives, err error) {
+		if a, err = p.respond(&q, m); err == nil {
+			d = a.directives
+		}
+		return d, err
+	}) {
 		return
 	}
 	if q.Stream {

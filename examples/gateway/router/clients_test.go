@@ -1,11 +1,9 @@
 package router_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"sync/atomic"
 
@@ -14,11 +12,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
-	"github.com/aws/smithy-go/auth/bearer"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/loopback"
 )
 
 // said is what a client was told of what it used. The zero value: nothing.
@@ -50,21 +49,6 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// owned sends a copy of the body. AWS's SDK closes its own as soon as an answer comes,
-// which net/http, still looking for more of it, takes for a failed request: a race that
-// a gateway on loopback is quick enough to win.
-type owned struct{ http.RoundTripper }
-
-func (o owned) RoundTrip(r *http.Request) (*http.Response, error) {
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	sent := r.Clone(r.Context())
-	sent.Body = io.NopCloser(bytes.NewReader(data))
-	return o.RoundTripper.RoundTrip(sent)
-}
-
 func (c *client) openai() openai.Client {
 	o := []option.RequestOption{
 		option.WithBaseURL(c.url + "/v1"), option.WithAPIKey(c.token), option.WithHTTPClient(c.plain), option.WithUnsafeAllowHTTP(),
@@ -87,24 +71,12 @@ func (c *client) anthropic() anthropic.Client {
 	return anthropic.NewClient(o...)
 }
 
-// plainBearer puts the key on a request without TLS, which the SDK's own signer does
-// not: everything here is on loopback.
-type plainBearer struct{}
-
-func (plainBearer) SignWithBearerToken(_ context.Context, t bearer.Token, m bearer.Message) (bearer.Message, error) {
-	m.(*smithyhttp.Request).Header.Set("Authorization", "Bearer "+t.Value)
-	return m, nil
-}
-
 func (c *client) bedrock() *bedrockruntime.Client {
-	o := bedrockruntime.Options{
-		BaseEndpoint: &c.url, Region: "us-east-1", AuthSchemePreference: []string{"httpBearerAuth"}, HTTPClient: &http.Client{Transport: owned{c.http.Transport}},
-		BearerAuthTokenProvider: bearer.StaticTokenProvider{Token: bearer.Token{Value: c.token}}, BearerAuthSigner: plainBearer{},
-	}
+	var retryer aws.Retryer
 	if !c.retry {
-		o.Retryer = aws.NopRetryer{}
+		retryer = aws.NopRetryer{}
 	}
-	return bedrockruntime.New(o)
+	return loopback.Bedrock(c.url, c.token, c.http.Transport, retryer)
 }
 
 // ingress is one way in, as its official SDK uses it.

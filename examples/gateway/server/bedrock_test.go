@@ -1,59 +1,27 @@
 package server_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
-	"github.com/aws/smithy-go/auth/bearer"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tallystick-go/tallystick/examples/gateway/loopback"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
-// plainBearer puts the key on a request without TLS, which the SDK's own signer does
-// not: everything here is on loopback.
-type plainBearer struct{}
-
-func (plainBearer) SignWithBearerToken(_ context.Context, t bearer.Token, m bearer.Message) (bearer.Message, error) {
-	m.(*smithyhttp.Request).Header.Set("Authorization", "Bearer "+t.Value)
-	return m, nil
-}
-
-// owned sends a copy of the body. AWS's SDK closes its own as soon as an answer comes,
-// which net/http, still looking for more of it, takes for a failed request: a race that
-// a gateway on loopback is quick enough to win.
-type owned struct{ http.RoundTripper }
-
-func (o owned) RoundTrip(r *http.Request) (*http.Response, error) {
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	sent := r.Clone(r.Context())
-	sent.Body = io.NopCloser(bytes.NewReader(data))
-	return o.RoundTripper.RoundTrip(sent)
-}
-
 // bedrock returns the official client, with its automatic retries as they are.
 func (w *world) bedrock(token string) (*bedrockruntime.Client, *counting) {
 	count := &counting{base: w.client.Transport}
-	url := w.url()
-	return bedrockruntime.New(bedrockruntime.Options{
-		BaseEndpoint: &url, Region: "us-east-1", AuthSchemePreference: []string{"httpBearerAuth"}, HTTPClient: &http.Client{Transport: owned{count}},
-		BearerAuthTokenProvider: bearer.StaticTokenProvider{Token: bearer.Token{Value: token}}, BearerAuthSigner: plainBearer{},
-	}), count
+	return loopback.Bedrock(w.url(), token, count, nil), count
 }
 
 const claudeOnBedrock = "us.anthropic.claude-sonnet-4-5-v1:0"
