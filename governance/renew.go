@@ -46,16 +46,18 @@ type regaining struct {
 	constraint  ConstraintID
 	incarnation uint64
 	wanted      int64
+	members     []*Permit // for whom; one that an operator ended meanwhile wants none
 	set         *constraintSet
 	principal   *keys.Principal // whose limits they are
 
-	at   int64
-	held int64
-	err  error
+	at    int64
+	held  int64
+	ended map[*Permit]bool
+	err   error
 }
 
 func (s *sheet) regain(o *regaining) {
-	o.held = 0
+	o.held, o.ended = 0, map[*Permit]bool{}
 	if o.err = s.fresh(o.principal, o.set.rules); o.err != nil {
 		return
 	}
@@ -69,7 +71,13 @@ func (s *sheet) regain(o *regaining) {
 	if c == nil {
 		return // no limit any more, so no slots
 	}
-	for used := w.Slots.used(s.now); o.held < o.wanted && used < c.Limit; used++ {
+	for _, p := range o.members {
+		if i := s.permit(p.id); i < 0 || s.loaded.Permits[i].State != StateOpen {
+			o.ended[p] = true
+		}
+	}
+	wanted := o.wanted - int64(len(o.ended))
+	for used := w.Slots.used(s.now); o.held < wanted && used < c.Limit; used++ {
 		w.Slots.acquire(o.incarnation, s.now)
 		o.held++
 		w.dirty = true
@@ -110,6 +118,9 @@ func (o *regaining) plan(p *planner) {
 	p.constraints = append(p.constraints, o.constraint)
 	p.keys = append(p.keys, o.principal.KeyID)
 	p.policies = p.policies || o.set.rules != nil
+	for _, m := range o.members {
+		p.permits = append(p.permits, m.id)
+	}
 }
 func (o *regaining) decide(s *sheet)     { s.regain(o) }
 func (o *regaining) fail(err error)      { o.err = err }

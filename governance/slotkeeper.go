@@ -251,7 +251,7 @@ func (k *slotKeeper) signed(due []task) {
 	}
 }
 
-// moveOn follows a loss: as many permits as get a slot again go on with it, the
+// moveOn follows a loss: as many open permits as get a slot again go on with it, the
 // others without.
 func (k *slotKeeper) moveOn(ctx context.Context, o *renewal) error {
 	regained, err := k.regain(ctx, o)
@@ -270,7 +270,7 @@ func (k *slotKeeper) moveOn(ctx context.Context, o *renewal) error {
 		}
 		delete(o.group.permits, p)
 		incarnation := uint64(0)
-		if left > 0 {
+		if left > 0 && !regained.ended[p] {
 			left--
 			incarnation = regained.incarnation
 			k.join(slotGroupKey{o.constraint, incarnation}, p, regained.at)
@@ -292,7 +292,7 @@ func (k *slotKeeper) moveOn(ctx context.Context, o *renewal) error {
 // regain takes slots for the members again, under the limit in force. It asks with
 // the key of any member that still has one in force.
 func (k *slotKeeper) regain(ctx context.Context, o *renewal) (*regaining, error) {
-	again := &regaining{constraint: o.constraint, incarnation: randomIncarnation(), wanted: int64(len(o.members))}
+	again := &regaining{constraint: o.constraint, incarnation: randomIncarnation(), members: o.members, wanted: int64(len(o.members))}
 	gone := map[string]bool{}
 	for _, p := range o.members {
 		p.mu.Lock()

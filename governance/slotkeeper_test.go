@@ -427,6 +427,37 @@ func TestLateOutcomeTakesNoSlotFromOthers(t *testing.T) {
 }
 
 // The same when the owner's outcome comes late.
+// A permit that an operator ended takes no slot again, though its owner has not heard of it.
+func TestResolvedPermitRegainsNothing(t *testing.T) {
+	for name, frozen := range map[string]bool{"the last of its incarnation": false, "expired": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			p := r.caller("red", "k", room(2), keys.Limits{})
+			permit := r.admit(p, small)
+			var stays *Permit
+			if frozen {
+				stays = r.admit(p, small)
+				r.freeze(p, 0)
+			}
+			_, err := r.g.Resolve(r.ctx, Evidence{ID: permit.ID(), Outcome: Used(1, 1), Actor: "op", Reason: "why"})
+			r.ok(err)
+			r.renew()
+			r.is(permit.Renew(r.ctx), ErrNoSlot)
+			if frozen {
+				r.wantSlots(1)
+				r.ok(stays.Renew(r.ctx))
+				r.ok(stays.Settle(r.ctx, Used(1, 1)))
+			}
+			r.wantSlots(0)
+			r.is(permit.Settle(r.ctx, Used(1, 1)), ErrTerminal)
+			r.wantSlots(0)
+			if n := len(r.g.slots.groups); n != 0 {
+				t.Fatalf("%d groups are left", n)
+			}
+		})
+	}
+}
+
 func TestResolvedPermitGivesItsSlotBackLate(t *testing.T) {
 	r := newRig(t, nil)
 	p := r.caller("red", "k", room(2), keys.Limits{})

@@ -96,8 +96,7 @@ func work(text string) error {
 	}
 	// Processes differ, as those of a fleet do.
 	w.gov, err = governance.New(governance.Stores{Keys: w.db.Keys, Store: &dawdling{Store: w.db.Store, rng: rand.New(rand.NewPCG(uint64(w.Process), 1))}},
-		// No renewal within a run: it would take a slot again for a permit that an operator ended and whose
-		// owner does not know, which the model does not follow.
+		// No renewal within a run: the model does not follow what becomes of slots in one.
 		&governance.Options{Lanes: 1 + w.Process%2, Evict: w.evict, Logger: slog.New(slog.DiscardHandler), RenewEvery: 59 * time.Second})
 	if err != nil {
 		return err
