@@ -176,3 +176,23 @@ func TestStrictTierReplacesTheModel(t *testing.T) {
 	_, err = r.g.Admit(r.ctx, Request{Principal: r.p, Model: after.Model, Route: after, Bound: milliUSD(1)})
 	r.ok(err)
 }
+
+// Equal policies of another authority are not those that were decided by: their accounts are elsewhere.
+func TestPoliciesOfAnotherAuthority(t *testing.T) {
+	r := newRuled(t, policy.Shared)
+	rules := []policy.Rule{month(4, true)}
+	r.put(rules)
+	r.ok(r.ask(milliUSD(1)))
+	here, there := r.memory, policy.NewMemory()
+	move := func(to *policy.Memory) {
+		r.memory, r.g.rulebook.store = to, to
+		r.shelf.with(func() { r.shelf.policies = to })
+	}
+	move(there)
+	r.put(rules)
+	r.is(r.ask(milliUSD(1)), ErrUnavailable)
+	_, _, err := r.g.Policies(r.ctx)
+	r.is(err, ErrUnavailable)
+	move(here)
+	r.ok(r.ask(milliUSD(1)))
+}
