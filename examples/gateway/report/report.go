@@ -135,6 +135,7 @@ func HoldOf(h *governance.Hold) Hold {
 		{governance.FlagCostUncertain, "cost_uncertain"},
 		{governance.FlagOverrun, "overrun"},
 		{governance.FlagInvalid, "invalid_report"},
+		{governance.FlagUnpriced, "unpriced"},
 	} {
 		if h.Flags&flag.bit != 0 {
 			out.Why = append(out.Why, flag.name)
