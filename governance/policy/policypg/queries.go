@@ -6,10 +6,8 @@ const (
 	// markOf is a mark as one value of 56 bytes: namespace, generation, revision.
 	markOf = `(uuid_send(s.namespace) || s.generation || int8send(s.revision))`
 
-	// One scalar that other statements can carry along; null where there is no row.
-	scalarMark = `(select ` + markOf + ` from {{schema}}.policy_state s where s.singleton)`
-
 	selectMark = `select ` + markOf + ` from {{schema}}.policy_state s where s.singleton`
+	scalarMark = `(` + selectMark + `)`     // for other statements to carry along; null where there is no row
 	lockMark   = selectMark + ` for update` // locks the state's row: edits one after another, and against those that share it
 
 	// The mark and the documents in one snapshot: a row with nulls where there is none.
