@@ -177,7 +177,7 @@ func (g *Governor) alone(ctx context.Context, t task) error {
 	}
 	ctx, cancel := g.stepContext(ctx)
 	defer cancel()
-	g.transact(ctx, []task{t})
+	g.transact(ctx, &trip{tasks: []task{t}})
 	return t.failed()
 }
 
