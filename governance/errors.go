@@ -51,6 +51,21 @@ var (
 	ErrPoison = errors.New("governance: transaction was refused by the database")
 )
 
+// ErrSpendable: the grant may still be spent by its node. See *SpendableError for how long.
+var ErrSpendable = errors.New("governance: the grant may still be spent")
+
+// SpendableError says until when a node may spend from a grant that somebody wants to
+// resolve, or report on a meter. It wraps ErrSpendable.
+type SpendableError struct {
+	ID    PermitID
+	Until int64 // µs since the Unix epoch, the store's clock
+}
+
+func (e *SpendableError) Error() string {
+	return fmt.Sprintf("%v: grant %s, until %s; resolve it then", ErrSpendable, e.ID, time.UnixMicro(e.Until).UTC().Format(time.RFC3339))
+}
+func (e *SpendableError) Unwrap() error { return ErrSpendable }
+
 // FieldError says which field of a call is wrong and what would be right. It wraps ErrInvalid.
 type FieldError struct {
 	Field string // path in the call or document

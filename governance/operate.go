@@ -18,9 +18,13 @@ type Evidence struct {
 // out. What its accounts held is corrected and the finding is recorded with its
 // reason.
 //
+// Of a grant the finding is what its node used of it in all, never less than it
+// reported as consumed, and no tokens. An open grant is refused for as long as its node may
+// spend from it; what the node reports afterwards is late and changes nothing.
+//
 // Retry: the same finding again is a no-op.
 // Errors: ErrInvalid, ErrNotFound, ErrConflict (resolved otherwise), ErrTerminal
-// (nothing is held any more), ErrUnavailable, ErrUnknownOutcome.
+// (nothing is held any more), *SpendableError, ErrUnavailable, ErrUnknownOutcome.
 //
 // Source: internal/docs/guarantees.md "Nothing is refunded by accident".
 func (g *Governor) Resolve(ctx context.Context, e Evidence) (*Hold, error) {
@@ -36,6 +40,9 @@ func (g *Governor) Resolve(ctx context.Context, e Evidence) (*Hold, error) {
 	rec, t, err := g.find(ctx, e.ID)
 	if err != nil {
 		return nil, err
+	}
+	if t.grant != nil {
+		return g.resolveGrant(ctx, rec, t, e)
 	}
 	task := &resolution{id: rec.ID, terms: t, evidence: e.Outcome, note: Note{Actor: e.Actor, Reason: e.Reason}}
 	if err := g.run(ctx, task); err != nil {

@@ -104,6 +104,9 @@ func (g *Governor) Prune(ctx context.Context, q PruneQuery) (PruneReport, error)
 	}
 	report.Horizon, report.Total = memory.Horizon, memory.Total
 	p := &pruning{horizon: memory.Horizon, held: map[AccountKey][]PermitID{}}
+	if err := g.retire(ctx, memory.Horizon); err != nil {
+		return report, err
+	}
 	if err := g.foldAll(ctx, p, &report); err != nil {
 		return report, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
@@ -167,6 +168,23 @@ type Hold struct {
 	Observed Bound // what was seen of an uncertain attempt; never charged by itself
 	Accounts []AccountKey
 	Price    []byte
+	Grant    *GrantHold // not nil: a grant or a meter of a node; Bound.Cost is what was granted
+}
+
+// GrantHold is what a node holds by a grant, or says by a meter.
+//
+// Units: money is microUSD.
+type GrantHold struct {
+	Node       string
+	Boot       escrow.BootID
+	BootNumber int64
+	Meter      bool
+	Account    escrow.Account
+	Consumed   amount.MicroUSD // as it was reported
+	Uncertain  amount.MicroUSD // as it was reported, and what a crash made uncertain
+	Pending    amount.MicroUSD // of a meter
+	ExpiresAt  int64           // µs; the node spends nothing after that; zero for a meter
+	Burned     bool            // taken by a crash: all that is not known to be consumed is uncertain
 }
 
 // HoldQuery selects holds. Zero fields select all of them.
@@ -178,7 +196,8 @@ type HoldQuery struct {
 	Open  bool // only open permits, not the uncertain and frozen ones
 }
 
-// Holds lists permits that are open, uncertain or invalid, oldest first. A page
+// Holds lists permits that are open, uncertain or invalid, oldest first, and grants of
+// nodes that are open, burned or uncertain. A page
 // that is shorter than the limit is the last one.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrCorrupt.
@@ -209,7 +228,11 @@ func (g *Governor) Holds(ctx context.Context, q HoldQuery) ([]Hold, error) {
 			if (q.Team != "" && t.teamID != q.Team) || (q.Key != "" && t.keyID != q.Key) || rec.final() {
 				continue
 			}
-			holds = append(holds, rec.hold(t))
+			h := rec.hold(t)
+			if g := h.Grant; g != nil && g.Meter && rec.State == StateOpen && g.Pending == 0 {
+				continue // it counts, and holds nothing
+			}
+			holds = append(holds, h)
 			if len(holds) == q.Limit {
 				return holds, nil
 			}
@@ -230,6 +253,15 @@ func (rec *Record) hold(t *terms) Hold {
 	}
 	if rec.Outcome.Cost.Certainty == Uncertain {
 		h.Observed.Cost = amount.MicroUSD(rec.Outcome.Cost.Value)
+	}
+	if g := t.grant; g != nil {
+		if held, err := rec.held(); err == nil {
+			h.Observed.Cost = held.Observed
+			h.Grant = &GrantHold{
+				Node: g.node, Boot: g.boot, BootNumber: g.number, Meter: g.meter, Account: g.account,
+				Consumed: held.Consumed, Uncertain: held.Uncertain, Pending: held.Pending, ExpiresAt: g.expires, Burned: held.Ending == escrow.Burned,
+			}
+		}
 	}
 	for i := range t.holds {
 		if t.holds[i].kind.isAccount() {

@@ -168,6 +168,7 @@ type planner struct {
 	permits     []PermitID
 	entries     *EntryQuery
 	policies    bool
+	node        string
 	checkpoint  *AccountKey
 	one         [1]*constraintSet
 }
@@ -215,6 +216,6 @@ func (g *Governor) planOf(t *trip, skip bool) *Plan {
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
 		Batch: BatchID(NewPermitID(g.options.Now())), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
-		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Checkpoint: p.checkpoint, Policies: p.policies, NoTerms: p.entries == nil, SkipLocked: skip,
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Checkpoint: p.checkpoint, Policies: p.policies, Node: p.node, NoTerms: p.entries == nil, SkipLocked: skip,
 	}
 }

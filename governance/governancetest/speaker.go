@@ -187,7 +187,7 @@ func (e *env) grantID() escrow.GrantID {
 	return escrow.NewGrantID(time.UnixMicro(e.now()))
 }
 
-// holds checks an account that a definition names.
+// accountHolds checks an account that a definition names.
 func (e *env) accountHolds(a escrow.Account, consumed, uncertain, granted amount.MicroUSD) {
 	e.Helper()
 	have := e.cell(e.keyOf(a)).Account
@@ -209,4 +209,10 @@ func (e *env) keyOf(a escrow.Account) governance.AccountKey {
 	}
 	e.Fatalf("no account %+v", a)
 	return governance.AccountKey{}
+}
+
+// until is how long it is to an instant of the store's clock.
+func (e *env) until(us int64) time.Duration {
+	e.Helper()
+	return time.Duration(us-e.now()) * time.Microsecond
 }
