@@ -117,12 +117,16 @@ func operatorFlags(set *flag.FlagSet) (actor, reason *string) {
 }
 
 func holdTable(o *output, holds ...report.Hold) {
-	o.row("PERMIT", "STATE", "WHY", "TEAM", "KEY", "MODEL", "ADMITTED", "TOKENS HELD", "MONEY HELD")
+	o.row("PERMIT", "STATE", "WHY", "TEAM", "KEY OR NODE", "MODEL OR BUDGET", "ADMITTED", "TOKENS HELD", "MONEY HELD")
 	for _, h := range holds {
 		why := strings.Join(h.Why, " ")
 		if why == "" {
 			why = "-"
 		}
-		o.row(h.ID, h.State, why, h.TeamID, h.KeyID, h.Model, h.At.Format(time.RFC3339), h.Bound.Tokens, dollars(h.Bound.CostMicroUSD))
+		who, what := h.KeyID, h.Model
+		if g := h.Grant; g != nil {
+			who, what = fmt.Sprintf("%s boot %d", g.Node, g.BootNumber), g.Policy+" "+g.Rule
+		}
+		o.row(h.ID, h.State, why, h.TeamID, who, what, h.At.Format(time.RFC3339), h.Bound.Tokens, dollars(h.Bound.CostMicroUSD))
 	}
 }

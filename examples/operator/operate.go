@@ -19,7 +19,6 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
 	"github.com/tallystick-go/tallystick/governance"
-	"github.com/tallystick-go/tallystick/governance/policy"
 )
 
 // operation is one thing that an operator does over the admin API.
@@ -58,7 +57,7 @@ var (
 		"teams": teamCommands, "keys": keyCommands, "holds": holdCommands, "policies": policyCommands,
 	}
 	single = map[string]operation{
-		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand,
+		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand, "nodes": nodesCommand,
 	}
 )
 
@@ -222,7 +221,10 @@ func (c *connection) direct(ctx context.Context, p Process) (*admin.Client, func
 	token := rand.Text()
 	o := admin.Options{Keys: db.Keys, Governor: governor, Token: token, Logger: quiet}
 	if c.postgres != "" { // a file has none: they are in files of their own
-		o.Policies, o.Profile = db.Policies, policy.Shared
+		o.Policies, o.Profile = db.Policies, p.Program.profile()
+		if o.Authority, err = governance.NewAuthority(db, nil); err != nil {
+			return nil, nil, errors.Join(err, governor.Close(ctx), db.Close())
+		}
 	}
 	api := admin.Handler(o)
 	closer := func() error {

@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/tallystick-go/tallystick/governance/policy"
 )
 
 // Process is what a command has of the process that it runs in.
@@ -36,6 +38,15 @@ type Program struct {
 	Place func(path string) (Place, error)
 	// Files says that there are databases in files, for -sqlite.
 	Files bool
+	// Profile is the one of those whom the policies in a Postgres are for. Default shared.
+	Profile policy.Profile
+}
+
+func (p *Program) profile() policy.Profile {
+	if p.Profile == 0 {
+		return policy.Shared
+	}
+	return p.Profile
 }
 
 // Command is one that a program has of its own.

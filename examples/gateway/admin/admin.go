@@ -27,7 +27,7 @@ const Prefix = "/admin/v1/"
 
 const maxBody = 64 << 10
 
-// Options are what the API works on.
+// Options are what the API works on. What is left out has no paths.
 type Options struct {
 	Keys     keys.Store
 	Governor *governance.Governor
@@ -47,6 +47,8 @@ type Options struct {
 	Policies          policy.Store
 	PoliciesFromFiles bool
 	Profile           policy.Profile
+	// Authority grants budgets to nodes; nil where none does.
+	Authority *governance.Authority
 	// Topology is where the gateway sends requests. It can be read and not changed.
 	Topology config.Topology
 }
@@ -82,19 +84,21 @@ func Handler(o Options) http.Handler {
 	route := func(pattern string, timeout time.Duration, h func(*call) (any, error)) {
 		sized(pattern, timeout, maxBody, h)
 	}
-	route("GET teams", a.Timeout, a.listTeams)
-	route("POST teams", a.Timeout, a.createTeam)
-	route("GET teams/{id}", a.Timeout, a.team)
-	route("PATCH teams/{id}", a.Timeout, a.updateTeam)
-	route("DELETE teams/{id}", a.Timeout, a.deleteTeam)
-	route("GET keys", a.Timeout, a.listKeys)
-	route("POST keys", a.Timeout, a.createKey)
-	route("GET keys/{id}", a.Timeout, a.key)
-	route("PATCH keys/{id}", a.Timeout, a.updateKey)
-	route("POST keys/{id}/revoke", a.Timeout, a.revokeKey)
-	route("POST keys/{id}/rotate", a.Timeout, a.rotateKey)
-	route("GET keys/{id}/usage", a.Timeout, a.usage)
-	route("POST keys/{id}/explain", a.Timeout, a.explain)
+	if a.Keys != nil {
+		route("GET teams", a.Timeout, a.listTeams)
+		route("POST teams", a.Timeout, a.createTeam)
+		route("GET teams/{id}", a.Timeout, a.team)
+		route("PATCH teams/{id}", a.Timeout, a.updateTeam)
+		route("DELETE teams/{id}", a.Timeout, a.deleteTeam)
+		route("GET keys", a.Timeout, a.listKeys)
+		route("POST keys", a.Timeout, a.createKey)
+		route("GET keys/{id}", a.Timeout, a.key)
+		route("PATCH keys/{id}", a.Timeout, a.updateKey)
+		route("POST keys/{id}/revoke", a.Timeout, a.revokeKey)
+		route("POST keys/{id}/rotate", a.Timeout, a.rotateKey)
+		route("GET keys/{id}/usage", a.Timeout, a.usage)
+		route("POST keys/{id}/explain", a.Timeout, a.explain)
+	}
 	route("GET holds", a.Timeout, a.listHolds)
 	route("POST holds/{id}/resolve", a.Timeout, a.resolve)
 	route("GET frozen", a.Timeout, a.listFrozen)
@@ -106,11 +110,14 @@ func Handler(o Options) http.Handler {
 	sized("POST policies/diff", a.Timeout, maxPolicies, a.diffPolicies)
 	sized("POST policies", a.Timeout, maxPolicies, a.editPolicies)
 	route("GET status", a.Timeout, a.status)
-	for _, name := range []string{"topology", "upstreams", "routes", "models"} {
-		for _, path := range []string{name, name + "/{rest...}"} {
-			route("GET "+path, a.Timeout, a.topology)
-			for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
-				route(method+" "+path, a.Timeout, a.fixed)
+	route("GET nodes", a.Timeout, a.listNodes)
+	if a.Topology.Digest != "" {
+		for _, name := range []string{"topology", "upstreams", "routes", "models"} {
+			for _, path := range []string{name, name + "/{rest...}"} {
+				route("GET "+path, a.Timeout, a.topology)
+				for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+					route(method+" "+path, a.Timeout, a.fixed)
+				}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
@@ -52,6 +53,7 @@ func problemOf(err error) *Problem {
 	var document *policy.Error
 	var other *policy.ConflictError
 	var damaged *policy.CorruptError
+	var spendable *governance.SpendableError
 	switch {
 	case errors.As(err, &own):
 		return own
@@ -87,6 +89,8 @@ func problemOf(err error) *Problem {
 		return &Problem{http.StatusConflict, "expired", "", "the key has expired: move expires_at first"}
 	case errors.As(err, &unbalanced):
 		return &Problem{http.StatusConflict, "unbalanced", "", "the account is not released: " + unbalanced.Difference.Why + "; look at verify, and release it with reconcile to put right what it counts"}
+	case errors.As(err, &spendable):
+		return &Problem{http.StatusConflict, "spendable", "", "its node may spend from the grant until " + time.UnixMicro(spendable.Until).UTC().Format(time.RFC3339) + ": resolve it then"}
 	case errors.Is(err, governance.ErrTerminal):
 		return &Problem{http.StatusConflict, "terminal", "", "nothing is held any more"}
 	case errors.Is(err, governance.ErrConflict):

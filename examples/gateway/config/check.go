@@ -62,23 +62,15 @@ func (k *checker) name(path, name string) bool {
 func (c *Config) check(k *checker) error {
 	switch c.Profile {
 	case Local, Shared:
-	case "node":
+	case Node:
 		k.fault("profile", "this gateway runs in the profiles local and shared")
 	default:
 		k.fault("profile", "must be local or shared")
 	}
 	k.listen("listen", c.Listen)
-	if c.Admin.Listen != "" || c.Admin.Token.IsSet() {
-		k.listen("admin.listen", c.Admin.Listen)
-		k.secret("admin.token", &c.Admin.Token)
-		if host, _, err := net.SplitHostPort(c.Admin.Listen); err == nil && !loopback(host) && !c.Admin.AllowPlaintext {
-			k.fault("admin.listen", "would take the token in plain text from other machines: listen on 127.0.0.1, or say allow_plaintext: true behind something that speaks TLS")
-		}
-		if c.Admin.Listen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
-			k.fault("admin.listen", "must be another address than listen")
-		}
-	}
+	c.Admin.check(k, c.Listen)
 	c.checkStorage(k)
+	c.checkAuthority(k)
 	k.strings("prices.free", c.Prices.Free)
 	switch {
 	case c.Prices.File != "":
@@ -97,8 +89,32 @@ func (c *Config) check(k *checker) error {
 	}
 	k.strings("requests.allow_fields", c.Requests.AllowFields)
 	k.strings("requests.allow_tools", c.Requests.AllowTools)
+	switch c.Requests.Bound {
+	case "":
+		if c.Requests.Bound = BoundByBytes; c.Profile == Node {
+			c.Requests.Bound = BoundByContext
+		}
+	case BoundByBytes, BoundByContext:
+	default:
+		k.fault("requests.bound", "must be bytes or context")
+	}
 	c.checkTimeouts(k)
 	return errors.Join(k.faults...)
+}
+
+// check checks the listener for operators, beside the other one.
+func (a *Admin) check(k *checker, beside string) {
+	if a.Listen == "" && !a.Token.IsSet() {
+		return
+	}
+	k.listen("admin.listen", a.Listen)
+	k.secret("admin.token", &a.Token)
+	if host, _, err := net.SplitHostPort(a.Listen); err == nil && !loopback(host) && !a.AllowPlaintext {
+		k.fault("admin.listen", "would take the token in plain text from other machines: listen on 127.0.0.1, or say allow_plaintext: true behind something that speaks TLS")
+	}
+	if a.Listen == beside && !strings.HasSuffix(beside, ":0") {
+		k.fault("admin.listen", "must be another address than listen")
+	}
 }
 
 func (k *checker) listen(path, address string) {
@@ -122,10 +138,13 @@ func (c *Config) checkStorage(k *checker) {
 		c.checkShared(k)
 		return
 	}
-	if c.Storage.Postgres != nil {
+	switch {
+	case c.Profile == Node:
+		c.checkNode(k)
+	case c.Storage.Postgres != nil:
 		k.fault("storage.postgres", "is for the profile shared: a gateway of the profile local is the only one, and its policies come from files; say profile: shared")
 	}
-	if c.Journal.there {
+	if c.Journal.there && c.Profile != Node {
 		k.fault("journal", "belongs to the profile node: a gateway of the profile local has its money in storage.sqlite")
 	}
 	for i, path := range c.Policies.Files {
@@ -333,11 +352,7 @@ func (k *checker) attempt(at string, r *Route, j int, upstreams map[string]*Upst
 }
 
 func (c *Config) checkTimeouts(k *checker) {
-	for _, t := range []struct {
-		name string
-		d    time.Duration
-		most time.Duration
-	}{
+	k.durations([]bounded{
 		{"read_header", c.Timeouts.ReadHeader.Duration, time.Minute},
 		{"read_body", c.Timeouts.ReadBody.Duration, time.Hour},
 		{"idle", c.Timeouts.Idle.Duration, time.Hour},
@@ -347,7 +362,18 @@ func (c *Config) checkTimeouts(k *checker) {
 		{"storage", c.Timeouts.Storage.Duration, time.Minute},
 		{"linger", c.Timeouts.Linger.Duration, 10 * time.Minute},
 		{"drain", c.Timeouts.Drain.Duration, time.Hour},
-	} {
+	})
+}
+
+// bounded is a duration of timeouts and the most that it may be.
+type bounded struct {
+	name string
+	d    time.Duration
+	most time.Duration
+}
+
+func (k *checker) durations(list []bounded) {
+	for _, t := range list {
 		if t.d < time.Millisecond || t.d > t.most {
 			k.fault("timeouts."+t.name, "must be a duration between 1ms and %s", t.most)
 		}

@@ -16,11 +16,15 @@ type Config struct {
 	// database tell by it whether they route alike.
 	TopologyVersion string `yaml:"topology_version"`
 
-	Listen    string     `yaml:"listen"`
-	Admin     Admin      `yaml:"admin"`
-	Storage   Storage    `yaml:"storage"`
-	Policies  Policies   `yaml:"policies"`
-	Journal   Absent     `yaml:"journal"`
+	Listen   string   `yaml:"listen"`
+	Admin    Admin    `yaml:"admin"`
+	Storage  Storage  `yaml:"storage"`
+	Policies Policies `yaml:"policies"`
+	Journal  Absent   `yaml:"journal"`
+	// Node is the name under which this gateway asks the authority: its own, and the same
+	// after every restart.
+	Node      string     `yaml:"node"`
+	Authority *Authority `yaml:"authority"`
 	Prices    Prices     `yaml:"prices"`
 	Keys      Keys       `yaml:"keys"`
 	Bootstrap Bootstrap  `yaml:"bootstrap"`
@@ -40,12 +44,13 @@ type Admin struct {
 // The profiles that this gateway runs in.
 const (
 	Local  = "local"  // one gateway with a file of its own
+	Node   = "node"   // any number of gateways, each with a file of its own and budgets granted by one authority
 	Shared = "shared" // any number of gateways on one Postgres
 )
 
 // Storage says where keys, counters and policies are kept.
 type Storage struct {
-	SQLite   string    `yaml:"sqlite"`   // of the profile local
+	SQLite   string    `yaml:"sqlite"`   // of the profiles local and node; in node the journal is in it
 	Postgres *Postgres `yaml:"postgres"` // of the profile shared
 }
 
@@ -131,7 +136,16 @@ type Requests struct {
 	MaxBodyBytes int64    `yaml:"max_body_bytes"`
 	AllowFields  []string `yaml:"allow_fields"`
 	AllowTools   []string `yaml:"allow_tools"`
+	// Bound says by what the input of a text request is bounded: its bytes, or the model's
+	// context window. Default: context in the profile node, else bytes.
+	Bound string `yaml:"bound"`
 }
+
+// What bounds an input.
+const (
+	BoundByBytes   = "bytes"
+	BoundByContext = "context"
+)
 
 // Duration is a time.Duration, written like 30s or 2m.
 type Duration struct{ time.Duration }

@@ -50,6 +50,15 @@ func Load(path string) (*Config, error) { return load(path, &checker{}) }
 func LoadForAdmin(path string) (*Config, error) { return load(path, &checker{blind: true}) }
 
 func load(path string, k *checker) (*Config, error) {
+	data, err := readFile(path, k)
+	if err != nil {
+		return nil, err
+	}
+	return parse(data, k)
+}
+
+// readFile reads the document, and tells the checker what its paths are relative to.
+func readFile(path string, k *checker) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &FieldError{Path: path, Why: "the file cannot be opened: " + reason(err)}
@@ -63,7 +72,7 @@ func load(path string, k *checker) (*Config, error) {
 		return nil, &FieldError{Path: path, Why: "the file is larger than 1 MiB"}
 	}
 	k.folder, k.env = filepath.Dir(path), os.LookupEnv
-	return parse(data, k)
+	return data, nil
 }
 
 func reason(err error) string {
@@ -80,22 +89,30 @@ func Parse(data []byte, folder string, env func(string) (string, bool)) (*Config
 }
 
 func parse(data []byte, k *checker) (*Config, error) {
-	file, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return nil, explain(err, nil)
-	}
-	if len(file.Docs) > 1 {
-		return nil, &FieldError{Path: "$", Why: "must be one document"}
-	}
 	c := Defaults()
-	err = yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&c)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, explain(err, file)
+	if err := decode(data, &c); err != nil {
+		return nil, err
 	}
 	if err := c.check(k); err != nil {
 		return nil, err
 	}
 	return &c, nil
+}
+
+// decode reads one document, strictly.
+func decode(data []byte, into any) error {
+	file, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return explain(err, nil)
+	}
+	if len(file.Docs) > 1 {
+		return &FieldError{Path: "$", Why: "must be one document"}
+	}
+	err = yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(into)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return explain(err, file)
+	}
+	return nil
 }
 
 // explain turns what the YAML library says into a path and a line, without the

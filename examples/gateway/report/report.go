@@ -113,6 +113,7 @@ type Hold struct {
 	Bound    Amount     `json:"bound"`
 	Observed Amount     `json:"observed"`
 	Accounts []Account  `json:"accounts"`
+	Grant    *Grant     `json:"grant,omitempty"` // of a node; bound is what was granted
 }
 
 // HoldOf writes a hold.
@@ -121,7 +122,7 @@ func HoldOf(h *governance.Hold) Hold {
 		ID: h.ID.String(), State: h.State.String(), Why: []string{}, KeyID: h.KeyID, TeamID: h.TeamID, User: h.User,
 		Model: h.Model, At: time.UnixMicro(h.At).UTC(), Accounts: []Account{},
 		Bound:    Amount{int64(h.Bound.Tokens), int64(h.Bound.Cost)},
-		Observed: Amount{int64(h.Observed.Tokens), int64(h.Observed.Cost)},
+		Observed: Amount{int64(h.Observed.Tokens), int64(h.Observed.Cost)}, Grant: grantOf(h.Grant),
 	}
 	if h.EndedAt != 0 {
 		at := time.UnixMicro(h.EndedAt).UTC()

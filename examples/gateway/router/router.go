@@ -138,8 +138,11 @@ func (r *Router) upstream(c *config.Upstream) *upstream {
 		AllowFields: r.options.Config.Requests.AllowFields,
 		AllowTools:  r.options.Config.Requests.AllowTools,
 		MaxBody:     r.options.Config.Requests.MaxBodyBytes,
-		Linger:      t.Linger.Duration,
-		Logger:      r.options.Logger,
+
+		OneAnswer:    r.options.Config.Profile == config.Node,
+		ContextBound: r.options.Config.Requests.Bound == config.BoundByContext,
+		Linger:       t.Linger.Duration,
+		Logger:       r.options.Logger,
 	}
 	if observe := r.options.Observe; observe != nil {
 		u.transport.Observe = func(a httpgov.Attempt) { observe(c.Name, a) }

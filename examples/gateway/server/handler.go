@@ -21,6 +21,7 @@ import (
 func (s *Server) publicHandler() http.Handler {
 	mux := http.NewServeMux()
 	proxy := s.proxy()
+	billed := s.whenBound(proxy)
 	// Everything but health and metrics asks first who is calling.
 	who := func(pattern, name string, resolver keys.Resolver, h http.Handler) {
 		h = httpgov.Middleware(h, resolver, &httpgov.Options{
@@ -29,15 +30,15 @@ func (s *Server) publicHandler() http.Handler {
 		mux.Handle(pattern, s.metrics.Request(name, s.bounded(h)))
 	}
 	handle := func(pattern, name string, h http.Handler) { who(pattern, name, s.cache, h) }
-	handle("POST /v1/chat/completions", "chat_completions", proxy)
-	handle("POST /v1/responses", "responses", proxy)
-	handle("POST /v1/embeddings", "embeddings", proxy)
-	handle("POST /v1/messages", "messages", proxy)
+	handle("POST /v1/chat/completions", "chat_completions", billed)
+	handle("POST /v1/responses", "responses", billed)
+	handle("POST /v1/embeddings", "embeddings", billed)
+	handle("POST /v1/messages", "messages", billed)
 	handle("POST /v1/messages/count_tokens", "count_tokens", proxy)
-	handle("POST /model/{model}/converse", "converse", proxy)
-	handle("POST /model/{model}/converse-stream", "converse_stream", proxy)
-	handle("POST /model/{model}/invoke", "invoke", proxy)
-	handle("POST /model/{model}/invoke-with-response-stream", "invoke_stream", proxy)
+	handle("POST /model/{model}/converse", "converse", billed)
+	handle("POST /model/{model}/converse-stream", "converse_stream", billed)
+	handle("POST /model/{model}/invoke", "invoke", billed)
+	handle("POST /model/{model}/invoke-with-response-stream", "invoke_stream", billed)
 	handle("GET /v1/models", "models", http.HandlerFunc(s.listModels))
 	handle("GET /v1/models/{model...}", "models", http.HandlerFunc(s.oneModel))
 	who("GET /v1/usage", "usage", tolerant{s.cache}, http.HandlerFunc(s.usage))

@@ -10,7 +10,7 @@ import (
 
 // parts are what a gateway needs to admit anything.
 func (s *Server) parts() []serving.Part {
-	return []serving.Part{
+	parts := []serving.Part{
 		{Name: "keys", Ask: func(ctx context.Context) error {
 			_, err := s.Storage.Keys.Keys(ctx, keys.ListKeys{Limit: 1})
 			return err
@@ -24,4 +24,8 @@ func (s *Server) parts() []serving.Part {
 			return err
 		}},
 	}
+	if s.Config.Authority != nil {
+		parts = append(parts, serving.Part{Name: "authority", Ask: s.bound, Down: "is not bound"})
+	}
+	return parts
 }

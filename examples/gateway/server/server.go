@@ -47,6 +47,9 @@ type Server struct {
 	admin   *serving.Listener // nil: there is none
 	probe   *serving.Probe
 	began   time.Time
+
+	witness    *witness // of the profile shared with an authority, else nil
+	background []func() // each ends something that runs beside requests
 }
 
 // Open opens the storage, migrates it where it may, and listens. Nothing is served yet.
@@ -93,6 +96,11 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	if err := s.startPolicies(ctx); err != nil {
 		return err
+	}
+	if s.Config.Profile == config.Shared && s.Config.Authority != nil {
+		if err := s.startWitness(); err != nil {
+			return err
+		}
 	}
 	s.router = router.New(router.Options{
 		Config: s.Config, Governor: s.Governor, Prices: prices, Logger: s.logger,
@@ -203,6 +211,9 @@ func (s *Server) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	err := serving.Close(s.public, s.admin)
+	for _, end := range s.background {
+		end()
+	}
 	if s.Governor != nil {
 		err = errors.Join(err, s.Governor.Close(ctx))
 	}
