@@ -228,6 +228,51 @@ var machineMutants = []mutate.Mutant{
 		New: "t.sum"},
 }
 
+const isAuthority = "TestAuthority"
+
+var authorityMutants = []mutate.Mutant{
+	{Name: "a grant by the policies of before", File: "beat.go", Test: isAuthority,
+		Old: "\tif b.law.mark != s.loaded.Policies {",
+		New: "\tif false {"},
+	{Name: "a late report goes to the current window", File: "beat.go", Test: isAuthority,
+		Old: "\tif w.window != account.Window {",
+		New: "\tif w.Kind == 0 {"},
+	{Name: "a boot is not remembered", File: "beat.go", Test: isAuthority,
+		Old: "\ts.node = &escrow.NodeRow{",
+		New: "\t_ = &escrow.NodeRow{"},
+	{Name: "a grant is no entry of its account", File: "beat.go", Test: isAuthority,
+		Old: "\tw.dirty, w.entry = true, true\n",
+		New: "\tw.dirty, w.entry = true, false\n"},
+	{Name: "an id of another decade", File: "beat.go", Test: isAuthority,
+		Old: "id.UnixMilli()*1000 > s.now+maxIDAhead.Microseconds()",
+		New: "id.UnixMilli() < 0"},
+	{Name: "a meter in a window of its own", File: "beat.go", Test: isAuthority,
+		Old: "\tcase older.Kind == 0 && window.End <= current.window.Start:",
+		New: "\tcase older.Kind == 0:"},
+	{Name: "a permit of a gateway is reported on", File: "beat.go", Test: isAuthority,
+		Old: "\t\tcase rec.Flags&FlagGrant == 0:",
+		New: "\t\tcase rec.Flags&FlagGrant == 0 && rec.State == StateOpen:\n\t\t\tcontinue\n\t\tcase false:"},
+	{Name: "what a crash made uncertain is settled", File: "grant.go", Test: isAuthority,
+		Old: "\tif h.Uncertain > h.Resolved {",
+		New: "\tif h.Uncertain < h.Resolved {"},
+	{Name: "an audit takes what is out for nothing", File: "grant.go", Test: isAuthority,
+		Old: "one.Granted = max(0, rec.Cost-one.Consumed-one.Uncertain)",
+		New: "one.Granted = 0"},
+	{Name: "an operator resolves what a node may spend", File: "grantholds.go", Test: isAuthority,
+		Old: "\t\tif until > s.now {",
+		New: "\t\tif false {"},
+	{Name: "a finding below what is known to be used", File: "grantholds.go", Test: isAuthority,
+		Old: "\tif used < 0 {",
+		New: "\tif used = max(used, 0); false {"},
+	{Name: "what is stranded is called outstanding", File: "nodes.go", Test: isAuthority,
+		Old: "\tcase now < g.expires:",
+		New: "\tcase now > 0:"},
+}
+
+func TestMutantsOfTheAuthority(t *testing.T) {
+	mutate.Run(t, mutate.Suite{Files: []string{"authority_test.go"}, Checks: 1, Mutants: authorityMutants})
+}
+
 func TestMutantsOfTheMachine(t *testing.T) {
 	mutate.Run(t, mutate.Suite{
 		Files: []string{

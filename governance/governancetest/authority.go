@@ -22,6 +22,7 @@ func authorityCases() []scenario {
 		{name: "EmptyAnswerIsComplete", run: authorityEmpty},
 		{name: "IssuersTogetherStayWithinTheLimit", run: authorityIssuers},
 		{name: "RepeatedHeartbeatIsAnsweredTheSame", run: authorityReplay},
+		{name: "LostCommitIsFoundOut", run: authorityDoubt},
 		{name: "DeniedIsDecidedAnew", run: authorityAnew},
 		{name: "OneBadElementRejectsAll", run: authorityAtomic},
 		{name: "OneBootSpeaksForANode", run: authorityFencing},
@@ -151,6 +152,38 @@ func authorityReplay(e *env) {
 	if over := n.must(next); len(over.Denials) != 1 || over.Denials[0].Reason != escrow.Over {
 		e.Fatalf("%+v", over)
 	}
+}
+
+func authorityDoubt(e *env) {
+	e.policies(document("p", team1, budget("month", 10, true)))
+	doubts, commits := 0, false
+	stores := e.b.Backend()
+	stores.Store = &faulty{e.store, func(_ context.Context, _ *governance.Plan, commit func() error) error {
+		if doubts > 0 {
+			if doubts--; commits {
+				e.ok(commit())
+			}
+			return unknown()
+		}
+		return commit()
+	}}
+	n := e.speaker(e.authority(stores), "node-1")
+	n.hello()
+	doubts, commits = 1, true
+	if g := n.granted("month", 4*milli); e.record(governance.PermitID(g.ID)).State != governance.StateOpen {
+		e.Fatal("what was answered was not granted")
+	}
+	doubts, commits = 1, false
+	g := n.granted("month", 5*milli)
+	e.accountHolds(g.Account, 0, 0, 9*milli)
+	// Where nothing can be found out, the node must ask again.
+	doubts, commits = 2, true
+	h := n.next()
+	h.Reports = []escrow.Report{{Grant: g.ID, Consumed: 3, Ending: escrow.Closed}}
+	_, err := n.send(h)
+	e.is(err, escrow.ErrUnavailable)
+	n.must(h)
+	e.accountHolds(g.Account, 3, 0, 4*milli)
 }
 
 func authorityAnew(e *env) {
