@@ -17,7 +17,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("escrow.seed", 0, "the one seed to simulate")
-	simSeeds = flag.Int("escrow.seeds", 3000, "how many seeds to simulate")
+	simSeeds = flag.Int("escrow.seeds", 2000, "how many seeds to simulate")
 )
 
 // TestSimulation runs the protocol's state machines on a bus that loses, doubles, delays and
