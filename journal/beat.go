@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -62,7 +63,7 @@ func (j *Journal) Wants() <-chan struct{} { return j.wants }
 // Fence implements escrow.Ledger: the authority refuses this boot, and nothing is
 // reserved any more. What is on its way can still be settled.
 func (j *Journal) Fence(_ context.Context, why *escrow.Fenced) error {
-	j.end(&AuthorityError{why})
+	j.end(&FencedError{why})
 	return nil
 }
 
@@ -72,7 +73,12 @@ func (j *Journal) Fence(_ context.Context, why *escrow.Fenced) error {
 //
 // With leaving, what is still on its way is charged as uncertain, and the rest of every
 // grant goes back.
+//
+// Errors: *FieldError where Options.Node is missing, and those of Settle.
 func (j *Journal) Next(ctx context.Context, leaving bool) (*escrow.Heartbeat, error) {
+	if j.options.Node == "" {
+		return nil, invalid("options.node", "must be given: an authority grants to a node")
+	}
 	j.mu.Lock()
 	if leaving {
 		j.beat.leaving = true
@@ -117,7 +123,7 @@ func (p *pen) compose(b *Book) {
 		p.ask(b)
 	}
 	b.version()
-	p.out = &escrow.Heartbeat{Boot: p.j.boot, BootNumber: b.meta.Number}
+	p.out = &escrow.Heartbeat{Node: b.meta.Node, Boot: p.j.boot, BootNumber: b.meta.Number}
 	p.msg = message{versions: map[escrow.GrantID]int64{}, complete: true, ended: b.meta.Ended}
 	for i := range b.lines {
 		l := &b.lines[i]
@@ -233,10 +239,16 @@ func (p *pen) ask(b *Book) {
 		if want == 0 {
 			continue
 		}
-		r := escrow.Request{ID: escrow.NewGrantID(p.now), Account: a, Amount: want, Least: least}
-		b.add(Grant{ID: r.ID, Account: a, Boot: b.meta.Number, Asked: true, Amount: want, Version: 1, Acked: 1}, true)
-		p.asked = append(p.asked, r)
-		n++
+		for _, piece := range pieces(want, least, d.Grant) {
+			if n == escrow.MaxRequests {
+				break
+			}
+			r := escrow.Request{ID: escrow.NewGrantID(p.now), Account: a, Amount: piece, Least: least}
+			b.add(Grant{ID: r.ID, Account: a, Boot: b.meta.Number, Asked: true, Amount: piece, Version: 1, Acked: 1}, true)
+			p.asked = append(p.asked, r)
+			least = 1
+			n++
+		}
 	}
 }
 
@@ -269,7 +281,10 @@ func (p *pen) post() *escrow.Heartbeat {
 	for _, r := range t.requests {
 		h.Requests = append(h.Requests, r)
 	}
-	slices.SortFunc(h.Requests, func(a, b escrow.Request) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	// What somebody waits for goes before what only might be needed.
+	slices.SortFunc(h.Requests, func(a, b escrow.Request) int {
+		return cmp.Or(cmp.Compare(b.Least, a.Least), bytes.Compare(a.ID[:], b.ID[:]))
+	})
 	t.sent[h.Sequence] = p.msg
 	if old := h.Sequence - mostUnanswered; old > 0 {
 		delete(t.sent, old)
@@ -329,7 +344,8 @@ func (b *Book) version() {
 // heartbeat h, and commits before anything of it can be used.
 //
 // Time: deadlines are counted from sent, on the monotonic clock. A replay never moves one back.
-// Errors: ErrInvalid for an answer that does not belong to this boot, and those of Settle.
+// Errors: ErrInvalid for an answer that does not belong to this boot, escrow.ErrIncompatible
+// for one of another authority, and those of Settle.
 func (j *Journal) Take(ctx context.Context, h *escrow.Heartbeat, a *escrow.Answer, sent time.Time) error {
 	if h == nil || a == nil || h.Boot != j.boot {
 		return invalid("heartbeat", "is not of this boot")
@@ -368,6 +384,13 @@ func (t *taking) current() map[escrow.Account]escrow.Definition {
 }
 
 func (t *taking) decide(b *Book) error {
+	switch theirs := t.a.Mark.Namespace; {
+	case theirs == b.meta.Namespace || theirs.IsZero():
+	case !b.meta.Namespace.IsZero():
+		return fmt.Errorf("%w: it is authority %s, and this journal holds what %s granted", escrow.ErrIncompatible, theirs, b.meta.Namespace)
+	default:
+		b.meta.Namespace, b.moved = theirs, true
+	}
 	defs := t.current()
 	for i := range t.a.Grants {
 		if err := t.grant(b, &t.a.Grants[i]); err != nil {

@@ -54,10 +54,10 @@ type entry struct {
 
 // NewBook opens a book on what was loaded.
 //
-// Errors: ErrFenced, ErrCorrupt.
+// Errors: *FencedError, ErrCorrupt.
 func NewBook(l *Loaded, t Terms) (*Book, error) {
 	if l.Meta.Boot != t.Boot || l.Meta.Number == 0 {
-		return nil, ErrFenced
+		return nil, &FencedError{&escrow.Fenced{Reason: escrow.Replaced, BootNumber: l.Meta.Number}}
 	}
 	b := &Book{terms: t, meta: l.Meta, lines: make([]line, 0, len(l.Grants)+1), byID: make(map[escrow.GrantID]int, len(l.Grants)), open: map[escrow.Account][]int{}}
 	for i := range l.Grants {

@@ -107,6 +107,19 @@ func (d *demand) want(held, grant amount.MicroUSD) (ask, least amount.MicroUSD) 
 	return ask, min(ask, max(1, need-held))
 }
 
+// mostPieces bounds the requests for one account in one heartbeat.
+const mostPieces = 16
+
+// pieces divides what to ask for into grants, since an authority gives no more than one for
+// a request, unless a single attempt needs more.
+func pieces(ask, least, grant amount.MicroUSD) (list []amount.MicroUSD) {
+	for size := max(least, min(ask, max(grant, 1))); ask > 0 && len(list) < mostPieces; size = min(ask, max(grant, 1)) {
+		list = append(list, size)
+		ask -= size
+	}
+	return list
+}
+
 // spare reports what is far too much: four times what is wanted.
 func (d *demand) spare(held, grant amount.MicroUSD) bool {
 	target := d.target(grant)

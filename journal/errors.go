@@ -112,11 +112,11 @@ func (e *PoisonedError) Error() string {
 // Unwrap returns ErrPoisoned.
 func (e *PoisonedError) Unwrap() error { return ErrPoisoned }
 
-// AuthorityError reports that the authority refuses this boot: what is held must not be
-// spent any more. It wraps ErrFenced.
-type AuthorityError struct{ Fenced *escrow.Fenced }
+// FencedError says who took over, or why the authority refuses this boot: what is held must
+// not be spent any more. It wraps ErrFenced.
+type FencedError struct{ Fenced *escrow.Fenced }
 
-func (e *AuthorityError) Error() string { return fmt.Sprintf("%s: %s", ErrFenced, e.Fenced) }
+func (e *FencedError) Error() string { return fmt.Sprintf("%s: %s", ErrFenced, e.Fenced) }
 
-// Unwrap returns ErrFenced and the authority's own words.
-func (e *AuthorityError) Unwrap() []error { return []error{ErrFenced, e.Fenced} }
+// Unwrap returns ErrFenced and what a Syncer knows it by.
+func (e *FencedError) Unwrap() []error { return []error{ErrFenced, e.Fenced} }

@@ -14,6 +14,9 @@ import (
 
 // Options tune a Journal. Nil and zero fields are the defaults.
 type Options struct {
+	// Node is the node's name, the same after every restart and another one on every node.
+	// The journal keeps it and is opened under no other. Needed to talk to an authority.
+	Node string
 	// Receipts is how many reservations that ended, and of which the authority was told,
 	// are remembered, so that a repeated Settle is known for one. Default 4096.
 	Receipts int
@@ -47,6 +50,11 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	if out.Now == nil {
 		out.Now = time.Now
+	}
+	if out.Node != "" {
+		if err := escrow.ValidNode(out.Node); err != nil {
+			return out, invalid("options.node", "is no node's name: "+err.Error())
+		}
 	}
 	switch {
 	case out.Receipts < 1 || out.Receipts > 1<<20:
@@ -101,7 +109,7 @@ func Open(ctx context.Context, s Store, o *Options) (*Journal, error) {
 		deadlines: map[escrow.GrantID]time.Time{}, demands: map[escrow.Account]*demand{}, denied: map[escrow.Account]escrow.Denial{},
 	}
 	err = s.Step(ctx, &Plan{Everything: true, OnTheirWay: true}, func(l *Loaded) (*Changes, error) {
-		ch, err := takeOver(l, j.boot)
+		ch, err := takeOver(l, j.boot, options.Node)
 		if err == nil {
 			j.burnt = Burnt{Number: ch.Meta.Number, Grants: len(ch.Grants), Reservations: len(ch.Changed)}
 		}
@@ -194,7 +202,7 @@ func signed(actor, reason string) error {
 // the book decided is written by the same transaction; after it was committed, or had
 // nothing to write, the caller calls Done.
 //
-// Errors: ErrFenced, ErrCorrupt.
+// Errors: *FencedError, ErrCorrupt.
 func (j *Journal) Book(l *Loaded) (*Book, error) {
 	j.mu.RLock()
 	terms := Terms{Boot: j.boot, Refuse: j.refuse, Left: j.left}

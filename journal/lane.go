@@ -72,15 +72,14 @@ func (l *lane) run(ctx context.Context, j *Journal, c *call) error {
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	select {
 	case t := <-c.wake: // at the same moment
-		if t == turnLead {
-			l.remove(c)
-			l.handOver()
-		} else if c.err == nil {
-			l.orphan(c)
+		if t == turnDone {
+			l.mu.Unlock()
+			return l.told(ctx, j, c)
 		}
+		l.remove(c)
+		l.handOver()
 	default:
 		if c.cut {
 			c.left = true // the leader sees to it
@@ -88,6 +87,7 @@ func (l *lane) run(ctx context.Context, j *Journal, c *call) error {
 			l.remove(c)
 		}
 	}
+	l.mu.Unlock()
 	return ctx.Err()
 }
 
@@ -146,13 +146,27 @@ func (l *lane) lead(ctx context.Context, j *Journal, c *call) {
 	if failed {
 		l.orphans = append(l.orphans, orphans...)
 	}
+	gone := 0
 	for _, w := range batch {
-		unknown := errors.Is(w.err, ErrUnknownOutcome)
-		if unknown || (w.left && w.err == nil) {
+		switch unknown := errors.Is(w.err, ErrUnknownOutcome); {
+		case w.left && w.err == nil:
+			gone++
+			l.orphan(w)
+		case unknown:
 			l.orphan(w)
 		}
 		if w != c && !w.left {
 			w.wake <- turnDone
+		}
+	}
+	if gone > 0 { // nobody may come for a long time
+		orphans := l.orphans
+		l.orphans = nil
+		l.mu.Unlock()
+		failed := j.transact(ctx, nil, orphans)
+		l.mu.Lock()
+		if failed {
+			l.orphans = append(l.orphans, orphans...)
 		}
 	}
 	l.handOver()

@@ -9,13 +9,19 @@ import (
 // takeOver gives the journal to a new opening. Everything that an earlier one held is
 // burned: whether the process that is gone had used it, nobody knows, and a file that was
 // restored from a copy looks the same.
-func takeOver(l *Loaded, boot escrow.BootID) (*Changes, error) {
+func takeOver(l *Loaded, boot escrow.BootID, node string) (*Changes, error) {
 	m := l.Meta
 	switch {
 	case m.Number == 0 && (len(l.Grants) > 0 || len(l.Records) > 0):
 		return nil, corrupt("the journal has rows and was never opened")
 	case m.Number < 0 || m.Number == 1<<63-1, m.Acked < 0 || m.Acked > m.Ended, m.Forgotten < 0 || m.Forgotten > m.Ended:
 		return nil, corrupt("the journal's numbers are impossible")
+	}
+	switch {
+	case m.Node == "":
+		m.Node = node
+	case node != "" && node != m.Node:
+		return nil, invalid("options.node", fmt.Sprintf("must be %q: the journal is that node's", m.Node))
 	}
 	ch := &Changes{}
 	for i := range l.Grants {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/governance/policy"
 )
 
 // Store is what an adapter implements: load and lock, let the pure function decide,
@@ -50,6 +51,9 @@ type Meta struct {
 	// other. Every transaction compares them.
 	Boot   escrow.BootID
 	Number int64
+	// Node is whose journal it is, and Namespace whose grants it holds; empty until known.
+	Node      string
+	Namespace policy.Namespace
 	// Ended counts the reservations that ended, Acked how many of them the authority has
 	// been told of, and Forgotten up to which number they were removed.
 	Ended, Acked, Forgotten int64

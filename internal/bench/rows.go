@@ -22,6 +22,8 @@ type row struct {
 	ahead func(ctx context.Context, g *governed, length time.Duration) error
 	// sizes, if any, compares a large store with a small one in place of work with a ceiling.
 	sizes func(n int, s *keyspg.Store) load
+	// journal, if any, makes the ceiling of a node's journal in place of an admission's.
+	journal func(ctx context.Context, e *environment) (load, error)
 }
 
 func (r row) label() string { return fmt.Sprintf("%s/%s/%d", r.name, r.store, r.callers) }
@@ -33,6 +35,7 @@ func rows() (list []row) {
 	for _, callers := range []int{1, 8, 32, 128} {
 		list = append(list, row{name: "admit/spread", store: "postgres", callers: callers, ceiling: "update-spread", work: admitOnly, spread: true})
 	}
+	list = append(list, journalRows()...)
 	return append(list,
 		row{name: "admit/alone", store: "postgres", callers: 1, ceiling: "insert", work: admitOnly},
 		row{name: "cycle/hot", store: "postgres", callers: 32, ceiling: "update-hot", work: admitAndSettle},
@@ -48,6 +51,9 @@ func rows() (list []row) {
 func (r row) measure(ctx context.Context, env *environment) (*result, error) {
 	if r.sizes != nil {
 		return r.compareSizes(ctx, env)
+	}
+	if r.journal != nil {
+		return r.measureJournal(ctx, env)
 	}
 	c, err := env.ceiling(ctx, r)
 	if err != nil {

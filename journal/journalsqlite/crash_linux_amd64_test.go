@@ -48,7 +48,7 @@ func node(path string) error {
 		fmt.Println("denied", err)
 		return nil
 	}
-	j, err := journal.Open(ctx, s, nil)
+	j, err := journal.Open(ctx, s, &journal.Options{Node: "node-1"})
 	if err != nil {
 		fmt.Println("denied", err)
 		return nil
@@ -90,7 +90,7 @@ func template(t *testing.T) string {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.db")
 	o := open(t, path, false)
-	j, err := journal.Open(t.Context(), o, nil)
+	j, err := journal.Open(t.Context(), o, &journal.Options{Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,17 +103,6 @@ func template(t *testing.T) string {
 	if err := errors.Join(j.Close(), o.db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return dir
-}
-
-// quick is a folder in memory where there is one: the tracer sees every flush, and nobody
-// needs to wait for it.
-func quick(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "tallystick-journal-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -175,7 +164,7 @@ func TestKilledAtEveryWriteAndFlush(t *testing.T) {
 // disk is full or broken. That denies, loses nothing, and is over when the disk is well again.
 func TestDiskFailsAtEveryWriteAndFlush(t *testing.T) {
 	dir := template(t)
-	for at := 1; ; at += 3 {
+	for at := 1; ; at += 5 {
 		path := copyOf(t, dir)
 		n := 0
 		said := trace(t, path, []string{childFile + "=" + path}, func(op operation) ruling {
@@ -265,7 +254,7 @@ func verify(t *testing.T, path, said string, at int) {
 	}
 	defer func() { _ = o.db.Close() }()
 	defer o.Close()
-	j, err := journal.Open(t.Context(), o, nil)
+	j, err := journal.Open(t.Context(), o, &journal.Options{Node: "node-1"})
 	if err != nil {
 		t.Fatalf("operation %d: %v", at, err)
 	}

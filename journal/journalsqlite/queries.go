@@ -12,11 +12,11 @@ const (
 
 	wanted = `WITH RECURSIVE wanted (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM wanted WHERE i + 1 < ?2) `
 
-	selectMeta = `SELECT boot, number, ended, acked, forgotten, poison_id, poison_used, poison_bound FROM journal_meta`
-	upsertMeta = `INSERT INTO journal_meta (singleton, boot, number, ended, acked, forgotten, poison_id, poison_used, poison_bound)
-	VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (singleton) DO UPDATE SET
-	(boot, number, ended, acked, forgotten, poison_id, poison_used, poison_bound) =
-	(excluded.boot, excluded.number, excluded.ended, excluded.acked, excluded.forgotten, excluded.poison_id, excluded.poison_used, excluded.poison_bound)`
+	selectMeta = `SELECT boot, number, node, namespace, ended, acked, forgotten, poison_id, poison_used, poison_bound FROM journal_meta`
+	upsertMeta = `INSERT INTO journal_meta (singleton, boot, number, node, namespace, ended, acked, forgotten, poison_id, poison_used, poison_bound)
+	VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (singleton) DO UPDATE SET
+	(boot, number, node, namespace, ended, acked, forgotten, poison_id, poison_used, poison_bound) =
+	(excluded.boot, excluded.number, excluded.node, excluded.namespace, excluded.ended, excluded.acked, excluded.forgotten, excluded.poison_id, excluded.poison_used, excluded.poison_bound)`
 
 	grantColumns = `g.id, g.policy, g.rule, g.team, g."user", g.period, g.window_start_us, g.window_end_us, g.boot, g.meter, g.asked,
 	g.amount_microusd, g.reserved_microusd, g.consumed_microusd, g.uncertain_microusd, g.observed_microusd, g.ending, g.version, g.acked`
@@ -41,8 +41,16 @@ const (
 	insertNote = `INSERT INTO journal_notes (at_us, actor, action, reason, poison_id, poison_used, poison_bound) VALUES (?, ?, ?, ?, ?, ?, ?)`
 )
 
-// Many rows in one statement cost a third of what they cost one by one.
-const rowsAtOnce = 32
+// Many rows in one statement cost a third of what they cost one by one. Where one of
+// them fails the transaction ends: FAIL spares SQLite a copy of every page that it
+// touches, kept to undo the others.
+const (
+	rowsAtOnce   = 32
+	insertFresh  = `INSERT OR FAIL INTO journal_reservations (id, fingerprint, portions, state, cost_microusd, number) VALUES `
+	freshColumns = `(?, ?, ?, 1, 0, 0)`
+)
 
-var insertRecords = `INSERT INTO journal_reservations (id, fingerprint, portions, state, cost_microusd, number) VALUES ` +
-	strings.TrimSuffix(strings.Repeat(`(?, ?, ?, ?, ?, ?), `, rowsAtOnce), ", ")
+var (
+	insertOneFresh  = insertFresh + freshColumns
+	insertManyFresh = insertFresh + strings.Repeat(freshColumns+`, `, rowsAtOnce-1) + freshColumns
+)

@@ -1,9 +1,11 @@
 package journalsqlite
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
@@ -27,15 +29,15 @@ func Load(tx *sqlitetx.Tx, plan *journal.Plan) (*journal.Loaded, error) {
 }
 
 func loadMeta(tx *sqlitetx.Tx, m *journal.Meta) error {
-	var boot, poison []byte
-	err := tx.QueryRow(selectMeta).Scan(&boot, &m.Number, &m.Ended, &m.Acked, &m.Forgotten, &poison, &m.Poison.Used, &m.Poison.Bound)
+	var boot, namespace, poison []byte
+	err := tx.QueryRow(selectMeta).Scan(&boot, &m.Number, &m.Node, &namespace, &m.Ended, &m.Acked, &m.Forgotten, &poison, &m.Poison.Used, &m.Poison.Bound)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if copy(m.Boot[:], boot) != 16 || (poison != nil && copy(m.Poison.Reservation[:], poison) != 16) {
+	if copy(m.Boot[:], boot) != 16 || copy(m.Namespace[:], namespace) != 16 || (poison != nil && copy(m.Poison.Reservation[:], poison) != 16) {
 		return corrupt("journal_meta")
 	}
 	return nil
@@ -147,7 +149,7 @@ func Write(tx *sqlitetx.Tx, ch *journal.Changes) error {
 		if m.Poison != (journal.Poison{}) {
 			poison = m.Poison.Reservation[:]
 		}
-		if _, err := tx.Exec(upsertMeta, m.Boot[:], m.Number, m.Ended, m.Acked, m.Forgotten, poison, int64(m.Poison.Used), int64(m.Poison.Bound)); err != nil {
+		if _, err := tx.Exec(upsertMeta, m.Boot[:], m.Number, m.Node, m.Namespace[:], m.Ended, m.Acked, m.Forgotten, poison, int64(m.Poison.Used), int64(m.Poison.Bound)); err != nil {
 			return err
 		}
 	}
@@ -200,24 +202,40 @@ func writeGrant(tx *sqlitetx.Tx, g *journal.Grant) error {
 	return err
 }
 
+// writeRecords writes new reservations side by side, in the order of their ids.
 func writeRecords(tx *sqlitetx.Tx, list []journal.Record) error {
-	args := make([]any, 0, 6*min(len(list), rowsAtOnce))
-	for len(list) > 0 {
-		n, query := rowsAtOnce, insertRecords
-		if len(list) < rowsAtOnce {
-			n, query = 1, insertRecord
+	order := make([]*journal.Record, 0, len(list))
+	for i := range list {
+		r := &list[i]
+		if r.State == journal.Reserved && r.Cost == 0 && r.Number == 0 {
+			order = append(order, r)
+			continue
+		}
+		if _, err := tx.Exec(insertRecord, r.ID[:], r.Fingerprint[:], encode(r), int64(r.State), int64(r.Cost), r.Number); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(order, func(a, b *journal.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	args := make([]any, 0, 3*min(len(order), rowsAtOnce))
+	for len(order) > 0 {
+		n, query := rowsAtOnce, insertManyFresh
+		if len(order) < rowsAtOnce {
+			n, query = 1, insertOneFresh
 		}
 		args = args[:0]
-		for i := range list[:n] {
-			r := &list[i]
-			args = append(args, r.ID[:], r.Fingerprint[:], journal.AppendPortions(make([]byte, 0, 32*len(r.Portions)+1), r.Portions), int64(r.State), int64(r.Cost), r.Number)
+		for _, r := range order[:n] {
+			args = append(args, r.ID[:], r.Fingerprint[:], encode(r))
 		}
 		if _, err := tx.Exec(query, args...); err != nil {
 			return err
 		}
-		list = list[n:]
+		order = order[n:]
 	}
 	return nil
+}
+
+func encode(r *journal.Record) []byte {
+	return journal.AppendPortions(make([]byte, 0, 24*len(r.Portions)+1), r.Portions)
 }
 
 // each scans every row of a query into the same targets.

@@ -28,7 +28,7 @@ func testStep(t *testing.T, h Harness) {
 	asked := journal.Grant{ID: escrow.GrantID{3}, Boot: 7, Asked: true, Amount: 9, Version: 1, Acked: 1, Account: extreme.Account}
 	open := journal.Record{ID: journal.ID{1}, Fingerprint: [16]byte{1, 2}, State: journal.Reserved, Portions: []journal.Portion{{Need: 0, Grant: meter.ID, Amount: 10}, {Need: 3, Grant: extreme.ID, Amount: 3}}}
 	done := journal.Record{ID: journal.ID{2}, Fingerprint: [16]byte{3}, State: journal.Settled, Cost: math.MaxInt64, Number: 4, Portions: []journal.Portion{{Grant: extreme.ID, Amount: math.MaxInt64}}}
-	meta := journal.Meta{Boot: escrow.BootID{9}, Number: 7, Ended: 4, Acked: 3, Forgotten: 2, Poison: journal.Poison{Reservation: journal.ID{5}, Used: 6, Bound: 5}}
+	meta := journal.Meta{Boot: escrow.BootID{9}, Number: 7, Node: "node-1", Namespace: policy.Namespace{8}, Ended: 4, Acked: 3, Forgotten: 2, Poison: journal.Poison{Reservation: journal.ID{5}, Used: 6, Bound: 5}}
 
 	fill := func(t *testing.T) journal.Store {
 		s := h.New(t)
@@ -131,8 +131,9 @@ func testOpen(t *testing.T, h Harness) {
 		amount := r.sums(a).Amount
 		r.settle(r.reserve(nil, need(a, 30), soft(s, 30)), journal.Used(20), nil)
 		held := r.reserve(nil, need(a, 40), soft(s, 40))
+		open := len(r.load(&journal.Plan{Everything: true}).Grants)
 		r.crash()
-		if b := r.j.Burnt(); b.Number != 2 || b.Grants != 2 || b.Reservations != 1 {
+		if b := r.j.Burnt(); b.Number != 2 || b.Grants != open || b.Reservations != 1 {
 			t.Fatal(b)
 		}
 		r.expect(a, 0, 20, amount-20, 0)
@@ -174,6 +175,33 @@ func testOpen(t *testing.T, h Harness) {
 				t.Fatalf("opening %d is %s, number %d", i, r.j.Boot(), r.j.Burnt().Number)
 			}
 			boots[r.j.Boot()] = true
+		}
+	})
+
+	t.Run("IsOneNodesAndOneAuthoritys", func(t *testing.T) {
+		r := newRig(t, h)
+		r.beat()
+		beat, err := r.j.Next(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := r.send(beat)
+		other.Mark.Namespace = policy.Namespace{7}
+		r.take(beat, other)
+		r.crash()
+		beat, err = r.j.Next(t.Context(), false)
+		if err != nil || beat.Node != "node-1" || beat.Validate() != nil {
+			t.Fatal(beat, err, beat.Validate())
+		}
+		other.Mark.Namespace = policy.Namespace{6}
+		if err := r.j.Take(t.Context(), beat, other, r.clock.Now()); !errors.Is(err, escrow.ErrIncompatible) {
+			t.Fatalf("the grants of another authority: %v", err)
+		}
+		if _, err := journal.Open(t.Context(), r.store, &journal.Options{Node: "node-2"}); !errors.Is(err, journal.ErrInvalid) {
+			t.Fatalf("another node opens it: %v", err)
+		}
+		if _, err := journal.Open(t.Context(), r.store, &journal.Options{Node: "no name"}); !errors.Is(err, journal.ErrInvalid) {
+			t.Fatal(err)
 		}
 	})
 

@@ -85,7 +85,7 @@ func newRig(t testing.TB, h Harness) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	j, err := journal.Open(r.t.Context(), r.store, &journal.Options{Now: r.clock.Now, Receipts: 8})
+	j, err := journal.Open(r.t.Context(), r.store, &journal.Options{Node: "node-1", Now: r.clock.Now, Receipts: 8})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -296,11 +296,21 @@ func (b *bank) Beat(_ context.Context, h *escrow.Heartbeat) (*escrow.Answer, err
 			a.Denials = append(a.Denials, escrow.Denial{ID: r.ID, Reason: escrow.Spent, Left: left})
 			continue
 		}
-		g := &holding{Grant: escrow.Grant{ID: r.ID, Account: r.Account, Amount: min(left, r.Amount), ExpiresAt: now + life.Microseconds()}}
+		g := &holding{Grant: escrow.Grant{ID: r.ID, Account: r.Account, Amount: min(left, r.Amount, max(r.Least, b.size(r.Account))), ExpiresAt: now + life.Microseconds()}}
 		b.grants[r.ID] = g
 		a.Grants = append(a.Grants, g.Grant)
 	}
 	return a, nil
+}
+
+// size is one grant, which is all that a request gets unless it needs more.
+func (b *bank) size(a escrow.Account) amount.MicroUSD {
+	for _, d := range b.defs {
+		if d.Account == a {
+			return d.Grant
+		}
+	}
+	return 0
 }
 
 func (b *bank) left(a escrow.Account) amount.MicroUSD {

@@ -6,6 +6,8 @@ CREATE TABLE journal_meta (
 	singleton       INTEGER NOT NULL PRIMARY KEY CHECK (singleton = 1),
 	boot            BLOB    NOT NULL CHECK (length(boot) = 16),
 	number          INTEGER NOT NULL CHECK (number > 0), -- of this opening
+	node            TEXT    NOT NULL, -- whose journal it is; empty until known
+	namespace       BLOB    NOT NULL CHECK (length(namespace) = 16), -- whose grants it holds; zero until known
 	ended           INTEGER NOT NULL, -- reservations that ended, ever
 	acked           INTEGER NOT NULL, -- how many of them the authority was told of
 	forgotten       INTEGER NOT NULL, -- up to which number they were removed
