@@ -20,9 +20,6 @@ import (
 type ClientOptions struct {
 	// URL is the authority's address, such as https://control.example.com; Path is added.
 	URL string
-	// Node is the name under which heartbeats go that have none: a journal does not know
-	// whose it is.
-	Node string
 	// Token returns what the node presents. It is asked before every heartbeat, so that
 	// a token can be changed under a running node. Nil: the transport presents a
 	// certificate.
@@ -44,7 +41,6 @@ type ClientOptions struct {
 // Source: ADR-045 "Failure and operational boundaries".
 type Client struct {
 	url   string
-	node  string
 	token func() (string, error)
 	http  *http.Client
 	most  int64 // bytes of an answer
@@ -68,8 +64,6 @@ func NewClient(o ClientOptions) (*Client, error) {
 		return nil, errors.New("escrowhttp: the URL of the authority must be https: the token would go over the network in plain text")
 	case o.Timeout < 0:
 		return nil, errors.New("escrowhttp: options.timeout must not be negative; zero is the default")
-	case o.Node != "" && escrow.ValidNode(o.Node) != nil:
-		return nil, errors.New("escrowhttp: options.node is no name of a node")
 	case o.Timeout == 0:
 		o.Timeout = 10 * time.Second
 	}
@@ -81,7 +75,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 		o.Transport = own
 	}
 	return &Client{
-		url: strings.TrimSuffix(u.String(), "/") + Path, node: o.Node, token: o.Token, most: escrow.MaxAnswerBytes,
+		url: strings.TrimSuffix(u.String(), "/") + Path, token: o.Token, most: escrow.MaxAnswerBytes,
 		http: &http.Client{
 			Transport: o.Transport, Timeout: o.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -101,11 +95,6 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 //
 // Source: ADR-045 "Failure and operational boundaries".
 func (c *Client) Beat(ctx context.Context, h *escrow.Heartbeat) (*escrow.Answer, error) {
-	if h.Node == "" {
-		named := *h
-		named.Node = c.node
-		h = &named
-	}
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
