@@ -92,7 +92,7 @@ func TestBesideTheCallersTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"keyssqlite", "governancesqlite"} {
+	for _, folder := range []string{"keyssqlite", "escrowsqlite", "governancesqlite"} {
 		names, err := fs.Glob(exported, folder+"/*.up.sql")
 		if err != nil || len(names) == 0 {
 			t.Fatalf("files of %s: %v, %v", folder, names, err)
@@ -118,7 +118,7 @@ func TestBesideTheCallersTables(t *testing.T) {
 		if err := rows.Scan(&name); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(name, "governance_") && !strings.HasPrefix(name, "tallystick_") {
+		if !strings.HasPrefix(name, "governance_") && !strings.HasPrefix(name, "escrow_") && !strings.HasPrefix(name, "tallystick_") {
 			t.Errorf("%s may be the name of something of the caller's", name)
 		}
 	}
