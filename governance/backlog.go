@@ -91,7 +91,7 @@ func (b *backlog) pass(ctx context.Context) (done int, failed *SettleError) {
 	if len(batch) == 0 {
 		return 0, nil
 	}
-	b.g.transact(ctx, &trip{tasks: batch})
+	b.g.transact(ctx, batch)
 	for _, t := range batch {
 		if o := t.(*settlement); o.err == nil || o.hopeless(o.err) {
 			b.g.slots.over(ctx, o, o.ending)

@@ -27,7 +27,7 @@ func (r *rig) together(p *keys.Principal, prices ...string) (permits []*Permit, 
 	for i, price := range prices {
 		tasks[i] = r.g.admission(&Request{Principal: p, Bound: small, Price: []byte(price)}, nil)
 	}
-	r.g.transact(r.ctx, &trip{tasks: tasks})
+	r.g.lanes[0].transact(r.ctx, tasks)
 	for _, t := range tasks {
 		errs = append(errs, t.failed())
 		if t.failed() == nil {
@@ -101,7 +101,7 @@ func TestLockTimeoutAnswersThoseWhoseRowsAreFree(t *testing.T) {
 		r.g.admission(&Request{Principal: blue, Bound: Bound{Tokens: 2e12}}, nil),
 	}
 	before := r.shelf.steps
-	r.g.transact(r.ctx, &trip{tasks: tasks})
+	r.g.lanes[0].transact(r.ctx, tasks)
 	r.is(tasks[0].failed(), ErrUnavailable)
 	r.ok(tasks[1].failed())
 	r.refused(tasks[2].failed(), ReasonNeverFits)
@@ -143,7 +143,7 @@ func TestDecisionThatPanics(t *testing.T) {
 		&stub{act: func(s *sheet) { panic("broken") }},
 		r.g.admission(&Request{Principal: p, Bound: small}, nil),
 	}
-	r.g.transact(r.ctx, &trip{tasks: tasks})
+	r.g.lanes[0].transact(r.ctx, tasks)
 	r.ok(tasks[0].failed())
 	r.is(tasks[1].failed(), ErrUnavailable)
 	r.ok(tasks[2].failed())
@@ -327,7 +327,7 @@ func TestRefusalInATransactionOfDoubt(t *testing.T) {
 			first := r.g.admission(&Request{Principal: p, Bound: Bound{Tokens: 4}}, nil)
 			second, third := r.g.admission(&Request{Principal: p, Bound: small}, nil), r.g.admission(&Request{Principal: p, Bound: small}, nil)
 			fourth := r.g.admission(&Request{Principal: p, Bound: Bound{Tokens: 4}}, nil)
-			r.g.transact(r.ctx, &trip{tasks: []task{first, second, third, fourth}})
+			r.g.lanes[0].transact(r.ctx, []task{first, second, third, fourth})
 			r.refused(first.err, ReasonNeverFits)
 			r.is(second.err, ErrUnknownOutcome)
 			test.want(r, third.err)
@@ -349,7 +349,7 @@ func TestAnswersAreForgottenBetweenAttempts(t *testing.T) {
 	for _, written := range []bool{false, true} { // the second time is a replay
 		r.lost(1, written)
 		o.err = ErrUnavailable
-		r.g.transact(r.ctx, &trip{tasks: []task{o}})
+		r.g.lanes[0].transact(r.ctx, []task{o})
 		r.ok(o.err)
 	}
 }

@@ -35,9 +35,6 @@ type lane struct {
 	ring   ring              // subjects that wait, in the order of their turns
 	length int
 	last   int // how many tasks the last shared transaction carried
-	flying int // shared transactions that are on their way: the second was begun ahead
-	rest   int // transactions yet to go without one that is begun ahead
-	barren int // what rest was last
 
 	waiting atomic.Int64 // length, for the leader who watches it grow
 }
@@ -72,7 +69,8 @@ func (l *lane) run(ctx context.Context, t task) error {
 	if lead && l.last <= 1 {
 		l.busy = true
 		l.mu.Unlock()
-		l.transact(ctx, t)
+		batch := [1]task{t}
+		l.transact(ctx, batch[:])
 		l.handOver()
 		return nil
 	}
@@ -121,28 +119,36 @@ func (l *lane) run(ctx context.Context, t task) error {
 
 // lead cuts the next batch and runs it in the caller's goroutine.
 func (l *lane) lead(ctx context.Context, self *waiter) {
-	l.gather(false)
-	f := &flight{batch: l.cut(self)}
-	l.last = len(f.batch)
-	l.flying++
+	l.gather()
+	batch := l.cut(self)
+	l.last = len(batch)
 	l.mu.Unlock()
-	l.fly(ctx, f, self)
+	tasks := make([]task, len(batch))
+	for i, w := range batch {
+		tasks[i] = w.task
+	}
+	l.transact(ctx, tasks)
+	l.mu.Lock()
+	for _, w := range batch {
+		if w == self {
+			continue
+		}
+		if w.left {
+			w.task.abandoned(l.g)
+			continue
+		}
+		w.wake <- turnDone
+	}
+	l.mu.Unlock()
+	l.handOver()
 }
 
 // gather yields while callers are still coming, and returns with the lock held. Those
 // who were answered a moment ago are about to come back: without yielding, a closed
 // loop settles into two half-size cohorts.
-//
-// Who leads is woken when the last transaction ends, and so all of its callers are yet
-// to come; with begun ahead, some of those who wait are among them.
-func (l *lane) gather(ahead bool) {
+func (l *lane) gather() {
 	l.mu.Lock()
-	want := int64(l.length + l.last)
-	patience := lull
-	if ahead {
-		want, patience = int64(max(l.length, l.last)), lullAhead
-	}
-	want = min(want, int64(l.g.options.BatchLimit))
+	want := int64(min(l.length+l.last, l.g.options.BatchLimit))
 	before := int64(l.length)
 	l.mu.Unlock()
 	for last := time.Now(); before < want; {
@@ -150,20 +156,15 @@ func (l *lane) gather(ahead bool) {
 		// Without the lock: those who are coming need it.
 		if now := l.waiting.Load(); now != before {
 			last, before = time.Now(), now
-		} else if time.Since(last) >= patience {
+		} else if time.Since(last) >= lull {
 			break
 		}
 	}
 	l.mu.Lock()
 }
 
-// lull is after how long without a new caller nobody is waited for any more. In a
-// transaction that was begun ahead it is longer: who leads it was not woken by
-// those who are coming, and has overtaken them.
-const (
-	lull      = 40 * time.Microsecond
-	lullAhead = 150 * time.Microsecond
-)
+// lull is after how long without a new caller nobody is waited for any more.
+const lull = 40 * time.Microsecond
 
 // handOver makes the next waiting caller the leader, or leaves the lane idle.
 func (l *lane) handOver() {
@@ -236,9 +237,10 @@ func (l *lane) cut(self *waiter) []*waiter {
 	}
 }
 
-// transact brings one task through a transaction of its own.
-func (l *lane) transact(ctx context.Context, t task) {
+// transact brings the tasks through one transaction, or several when one of them
+// is to blame for a failure. Afterwards every task has its answer.
+func (l *lane) transact(ctx context.Context, tasks []task) {
 	ctx, cancel := l.g.stepContext(ctx)
 	defer cancel()
-	l.g.transact(ctx, &trip{tasks: []task{t}})
+	l.g.transact(ctx, tasks)
 }

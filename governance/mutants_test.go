@@ -130,17 +130,8 @@ var machineMutants = []mutate.Mutant{
 	{Name: "the queue has no end", File: "lane.go", Test: "TestQueueIsBoundedForManySubjects",
 		Old: "l.length >= 2*most ||",
 		New: "false ||"},
-	{Name: "everybody joins, locked rows or not", File: "ahead.go", Test: "TestTheNextTransactionIsBegunWhileOneCommits",
-		Old: "return ok && a.minted && slices.Contains(f.sets, a.set)",
-		New: "return ok && a != nil"},
-	{Name: "who joined and left keeps the permit", File: "ahead.go", Test: "TestWhoJoinedLeaves",
-		Old: "\t\t\tw.task.abandoned(l.g)\n",
-		New: ""},
-	{Name: "the lane is not handed over", File: "ahead.go", Test: "TestNobodyJoins",
-		Old: "\tif !relayed {\n",
-		New: "\tif !relayed && f.sets == nil {\n"},
 	{Name: "an answer of an earlier attempt stays", File: "step.go", Test: "TestAnswersAreForgottenBetweenAttempts",
-		Old: "\t\t\ttask.fail(nil) // forget what an earlier attempt said\n",
+		Old: "\t\t\tt.fail(nil) // forget what an earlier attempt said\n",
 		New: ""},
 	{Name: "an admission of doubt is done again", File: "governor.go", Test: "TestUnknownAdmission",
 		Old: "func (a *admission) replayable() bool { return false }",
@@ -276,7 +267,7 @@ func TestMutantsOfTheAuthority(t *testing.T) {
 func TestMutantsOfTheMachine(t *testing.T) {
 	mutate.Run(t, mutate.Suite{
 		Files: []string{
-			"ahead_test.go", "answers_test.go", "backlog_test.go", "codec_test.go", "do_test.go", "failure_test.go", "fresh_test.go", "lane_test.go", "model_test.go", "moves_test.go",
+			"answers_test.go", "backlog_test.go", "codec_test.go", "do_test.go", "failure_test.go", "fresh_test.go", "lane_test.go", "model_test.go", "moves_test.go",
 			"policies_test.go", "property_test.go", "prune_test.go", "queue_test.go", "raise_test.go", "rig_test.go", "shelf_test.go", "slotkeeper_test.go", "validate_test.go",
 		},
 		Checks:  300,

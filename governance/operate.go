@@ -184,7 +184,7 @@ func (g *Governor) alone(ctx context.Context, t task) error {
 	}
 	ctx, cancel := g.stepContext(ctx)
 	defer cancel()
-	g.transact(ctx, &trip{tasks: []task{t}})
+	g.transact(ctx, []task{t})
 	return t.failed()
 }
 

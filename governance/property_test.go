@@ -237,7 +237,7 @@ func (p *play) transaction() {
 		tasks[i] = moves[i]
 	}
 	explained := p.explain(tasks)
-	if err := p.g.carry(context.Background(), &trip{tasks: tasks}, false); err != nil {
+	if err := p.g.carry(context.Background(), tasks, false); err != nil {
 		p.t.Fatalf("the transaction failed: %v", err)
 	}
 	if have := nameOf(moves[0].failed()); explained != "" && have != explained {
@@ -346,7 +346,7 @@ func (p *play) finish() {
 			continue
 		}
 		o := &settlement{id: pp.id, owner: pp.owner, terms: p.terms[pp.id], outcome: Used(1, 1)}
-		p.g.transact(ctx, &trip{tasks: []task{o}})
+		p.g.transact(ctx, []task{o})
 		if e := p.books.settle(o); o.err != nil || e.what != "ok" {
 			p.t.Fatalf("permit %s cannot be settled: %v", pp.id, o.err)
 		}

@@ -225,7 +225,7 @@ func (k *slotKeeper) run(ctx context.Context, tasks []task) {
 	for len(tasks) > 0 {
 		n := min(len(tasks), k.g.options.BatchLimit)
 		step, cancel := k.g.stepContext(ctx)
-		k.g.transact(step, &trip{tasks: tasks[:n]})
+		k.g.transact(step, tasks[:n])
 		cancel()
 		tasks = tasks[n:]
 	}

@@ -17,19 +17,10 @@ func (g *Governor) stepContext(ctx context.Context) (context.Context, context.Ca
 // attempts is how often a transaction that provably did not commit is repeated.
 const attempts = 4
 
-// trip is what goes through a transaction together.
-type trip struct {
-	tasks   []task
-	sets    []*constraintSet // locked too, for tasks that join
-	join    func() []task    // more tasks, under the locks; every row they need is in sets
-	decided func()           // all are decided, and something will be written
-}
-
 // transact runs the tasks once more as a whole, in parts, or not at all, by what
 // the store says of the failure.
-func (g *Governor) transact(ctx context.Context, t *trip) {
-	err := g.carry(ctx, t, false)
-	tasks := t.tasks
+func (g *Governor) transact(ctx context.Context, tasks []task) {
+	err := g.carry(ctx, tasks, false)
 	if err == nil {
 		return
 	}
@@ -52,7 +43,7 @@ func (g *Governor) transact(ctx context.Context, t *trip) {
 	}
 	ctx, cancel := g.stepContext(ctx)
 	defer cancel()
-	_ = g.carry(ctx, &trip{tasks: again}, false)
+	_ = g.carry(ctx, again, false)
 	for _, t := range again {
 		if doubtful[t] && errors.Is(t.failed(), ErrUnavailable) {
 			t.fail(err) // of the first time nothing was learned
@@ -66,12 +57,11 @@ var errLeant = fmt.Errorf("%w: it was refused because of calls whose own outcome
 
 // carry gives every task its answer. The error, if any, wraps ErrUnknownOutcome and
 // is the answer of those whose commit may have happened.
-func (g *Governor) carry(ctx context.Context, t *trip, skip bool) error {
+func (g *Governor) carry(ctx context.Context, tasks []task, skip bool) error {
 	for attempt := 1; ; attempt++ {
-		first, err := g.step(ctx, t, skip)
-		tasks := t.tasks
+		first, err := g.step(ctx, tasks, skip)
 		switch {
-		case err == nil, len(tasks) == 0:
+		case err == nil:
 			return nil
 		case errors.Is(err, ErrUnknownOutcome):
 			for i, t := range tasks {
@@ -93,7 +83,7 @@ func (g *Governor) carry(ctx context.Context, t *trip, skip bool) error {
 			continue
 		case errors.Is(err, ErrPoison) && len(tasks) > 1:
 			half := len(tasks) / 2
-			first, second := g.carry(ctx, &trip{tasks: tasks[:half]}, skip), g.carry(ctx, &trip{tasks: tasks[half:]}, skip)
+			first, second := g.carry(ctx, tasks[:half], skip), g.carry(ctx, tasks[half:], skip)
 			if first != nil {
 				return first
 			}
@@ -114,8 +104,8 @@ func failAll(tasks []task, err error) {
 
 // step runs the tasks in one transaction of the store. first is the task that made the
 // first change: those behind it were decided on what may never be stored.
-func (g *Governor) step(ctx context.Context, t *trip, skip bool) (first int, err error) {
-	plan := g.planOf(t, skip)
+func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (first int, err error) {
+	plan := g.planOf(tasks, skip)
 	first = -1 // nothing was decided
 	var broken error
 	defer func() {
@@ -136,22 +126,16 @@ func (g *Governor) step(ctx context.Context, t *trip, skip bool) (first int, err
 		// Stores keep batches by the time inside their ids, beside permits of the same
 		// time: it is the store's, not ours.
 		(*PermitID)(&plan.Batch).stamp(loaded.stamp())
-		if t.join != nil {
-			t.tasks, t.join = append(t.tasks, t.join()...), nil
-		}
 		s := newSheet(plan, loaded)
-		first = len(t.tasks)
-		for i, task := range t.tasks {
-			task.fail(nil) // forget what an earlier attempt said
-			task.decide(s)
-			if first == len(t.tasks) && s.changed() {
+		first = len(tasks)
+		for i, t := range tasks {
+			t.fail(nil) // forget what an earlier attempt said
+			t.decide(s)
+			if first == len(tasks) && s.changed() {
 				first = i
 			}
 		}
-		if changes = s.finish(); t.decided != nil && !changes.Empty() {
-			t.decided()
-		}
-		return changes
+		return s.finish()
 	})
 	if broken != nil {
 		return first, broken
@@ -194,13 +178,10 @@ func (p *planner) holds(t *terms) {
 	}
 }
 
-func (g *Governor) planOf(t *trip, skip bool) *Plan {
+func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	var p planner
-	for _, task := range t.tasks {
-		task.plan(&p)
-	}
-	for _, s := range t.sets {
-		p.set(s)
+	for _, t := range tasks {
+		t.plan(&p)
 	}
 	if len(p.sets) == 1 && len(p.constraints) == 0 && len(p.keys) == 0 {
 		p.constraints, p.keys = p.sets[0].ids, p.sets[0].keys // sorted, and shared: a plan is never changed
