@@ -2,6 +2,7 @@ package keyspg_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,10 +17,13 @@ import (
 )
 
 // hurried gives a store whose edits wait hardly at all for admissions.
-func hurried(t *testing.T) (*keyspg.Store, *pgtest.DB) {
+func hurried(t *testing.T) (*keyspg.Store, *pgtest.DB) { return waiting(t, 20*time.Millisecond) }
+
+// waiting returns a store that waits so long for admissions; zero is the default.
+func waiting(t *testing.T, wait time.Duration) (*keyspg.Store, *pgtest.DB) {
 	t.Helper()
 	db := pgtest.New(t)
-	s, err := keyspg.New(db.Pool, &keyspg.Options{Schema: db.Schema, BarrierWait: 20 * time.Millisecond})
+	s, err := keyspg.New(db.Pool, &keyspg.Options{Schema: db.Schema, BarrierWait: wait})
 	require.NoError(t, err)
 	require.NoError(t, s.Migrate(t.Context()))
 	return s, db
@@ -91,7 +95,11 @@ func TestEveryEditPassesTheBarrier(t *testing.T) {
 				require.ErrorIs(t, edit(s, p), keys.ErrUnconfirmed, "a repetition cannot tell and waits for it too")
 			}
 			end()
-			require.NoError(t, edit(s, p))
+			err = edit(s, p)
+			for errors.Is(err, keys.ErrUnconfirmed) { // a busy machine needs longer than a hurried store waits
+				err = edit(s, p)
+			}
+			require.NoError(t, err)
 		})
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 func one(t *testing.T) (*keyspg.Store, *pgtest.DB, keys.CreatedKey) {
 	t.Helper()
-	s, db := hurried(t)
+	s, db := waiting(t, 0)
 	_, err := s.CreateTeam(t.Context(), keys.CreateTeam{ID: "red"})
 	require.NoError(t, err)
 	made, err := s.CreateKey(t.Context(), keys.CreateKey{ID: "k", TeamID: "red"})
@@ -161,7 +161,7 @@ func TestAStalledDatabaseIsAnError(t *testing.T) {
 // What came in by the thousand is known to the planner when the import returns.
 func TestAnImportIsAnalyzed(t *testing.T) {
 	ctx := t.Context()
-	s, db := hurried(t)
+	s, db := waiting(t, 0)
 	require.NoError(t, keystest.BenchFill(ctx, s, 1500))
 	var known int64
 	require.NoError(t, db.Pool.QueryRow(ctx, "select reltuples::bigint from pg_class where oid = $1::text::regclass", db.Schema+".keys").Scan(&known))
