@@ -12,6 +12,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance/governancetest"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/internal/pgtest/pgserver"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgwire"
 )
 
 // bouncerModes are the ways to talk that a pooler in transaction mode can take.
@@ -40,7 +41,13 @@ func TestBouncer(t *testing.T) {
 				o := b.(*opened)
 				return open(t, connect(t), o.dsn, o.schema, o.clock)
 			}
-			governancetest.Run(t, h)
+			if os.Getenv(pgwire.EnvEach) == "" {
+				governancetest.Run(t, h)
+				return
+			}
+			for _, h.Only = range []string{"Step", "View", "Admit", "Settle", "Policies", "Resolve", "Authority"} {
+				governancetest.Run(t, h)
+			}
 		})
 	}
 }

@@ -45,7 +45,7 @@ func (op *operation) everywhere(t *testing.T, b benchOptions) {
 	if testing.Short() {
 		faults = every(faults, 7)
 	}
-	for _, f := range faults {
+	for _, f := range pgwire.Sample(faults) {
 		if b.mode == pgx.QueryExecModeCacheStatement {
 			op.dry(t, w) // the statements are prepared once more
 		}

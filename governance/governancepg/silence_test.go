@@ -42,7 +42,7 @@ func TestLostAtEveryMessage(t *testing.T) {
 				if testing.Short() {
 					faults = every(faults, 7)
 				}
-				w.inParallel(t, faults, func(w *bench, f pgwire.Fault) {
+				w.inParallel(t, pgwire.Sample(faults), func(w *bench, f pgwire.Fault) {
 					op.lost(t, w, f, f.At > asked[f.From])
 				})
 				w.settled(t)
