@@ -198,7 +198,7 @@ func TestOwnTool(t *testing.T) {
 	require.Error(t, o.Check(t.Context()))
 	files, err := o.Migrations()
 	require.NoError(t, err)
-	for _, folder := range []string{"keyspg", "policypg", "governancepg"} {
+	for _, folder := range []string{"keyspg", "policypg", "escrowpg", "governancepg"} {
 		names, err := fs.Glob(files, folder+"/*.up.sql")
 		require.NoError(t, err)
 		require.NotEmpty(t, names)

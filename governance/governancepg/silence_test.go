@@ -18,8 +18,8 @@ import (
 // hasty gateways are soon at the end of their patience, so that each break can be waited out.
 func hasty() benchOptions {
 	return benchOptions{
-		mode: pgx.QueryExecModeExec, step: 800 * time.Millisecond,
-		store: governancepg.Options{LockTimeout: 300 * time.Millisecond, IdleTimeout: 400 * time.Millisecond, CommitTimeout: 200 * time.Millisecond},
+		mode: pgx.QueryExecModeExec, step: 2 * time.Second,
+		store: governancepg.Options{LockTimeout: 750 * time.Millisecond, IdleTimeout: time.Second, CommitTimeout: 500 * time.Millisecond},
 	}
 }
 

@@ -1,12 +1,14 @@
 package keyspg_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgwire"
 	"github.com/tallystick-go/tallystick/keys/keystest"
 )
 
@@ -18,8 +20,8 @@ func TestBouncer(t *testing.T) {
 		modes = append(modes, pgx.QueryExecModeCacheStatement)
 	}
 	for i, mode := range modes {
-		if testing.Short() && i > 0 {
-			break // one mode is enough for a short run
+		if i > 0 && (testing.Short() || os.Getenv(pgwire.EnvEach) != "") {
+			break // TestStoreModes tries the others without a pooler
 		}
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
