@@ -117,7 +117,7 @@ func (w *bench) settled(t *testing.T) {
 
 // How long something that must happen is awaited, and how often it is looked for.
 const (
-	patience = 30 * time.Second
+	patience = time.Minute
 	tick     = 2 * time.Millisecond
 )
 
