@@ -78,7 +78,7 @@ func TestCutUnderManyCallers(t *testing.T) {
 			looked++
 		}
 	}
-	require.Greater(t, looked, len(faults)/4)
+	require.Greater(t, looked, len(faults)/6)
 	w.settled(t)
 }
 
