@@ -13,9 +13,7 @@ func testBeat(t *testing.T, h Harness) {
 	a := account("hard")
 
 	t.Run("ShortageWakesOnceAndAsksForEnough", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		for range 3 {
 			r.reserve(journal.ErrShortage, need(a, 150))
 		}
@@ -37,14 +35,9 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("LostAnswerIsAskedAgainBySameID", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.reserve(journal.ErrShortage, need(a, 50))
-		first, err := r.j.Next(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := r.next()
 		lost := r.send(first)
 		r.reserve(journal.ErrShortage, need(a, 50))
 		second, answer := r.beat()
@@ -64,14 +57,9 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("ReplayDoesNotExtend", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.reserve(journal.ErrShortage, need(a, 50))
-		first, err := r.j.Next(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := r.next()
 		answer := r.send(first)
 		r.clock.advance(life / 2)
 		r.beat()
@@ -81,14 +69,9 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("RoundTripCounts", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.reserve(journal.ErrShortage, need(a, 50))
-		beat, err := r.j.Next(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		beat := r.next()
 		sent := r.clock.Now()
 		answer := r.send(beat) // at once, and the answer takes nearly a life
 		r.clock.advance(life - time.Microsecond)
@@ -121,10 +104,7 @@ func testBeat(t *testing.T, h Harness) {
 			t.Fatalf("what was receipted is said again: %+v %+v", beat.Reports, beat.Meters)
 		}
 		// Between the heartbeat and its answer more is used: that is still to be said.
-		beat, err := r.j.Next(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		beat := r.next()
 		r.settle(r.reserve(nil, need(a, 10)), journal.Used(10), nil)
 		r.take(beat, r.send(beat))
 		if beat, _ = r.beat(); len(beat.Reports) != 1 || beat.Reports[0].Consumed != 30 {
@@ -133,9 +113,7 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("ClosesWhatIsPastItsDeadline", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.fund(a, 50)
 		held := r.reserve(nil, need(a, 10))
 		r.clock.advance(life)
@@ -151,9 +129,7 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("ReceiptedEndingIsDropped", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.fund(a, 50)
 		r.crash()
 		for range 2 { // not before the receipt
@@ -171,9 +147,7 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("EndedByAnotherHandIsNotUsed", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.fund(a, 50)
 		held := r.reserve(nil, need(a, 50))
 		r.bank.mu.Lock()
@@ -196,9 +170,7 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("LeavingStrandsNothing", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.fund(a, 50)
 		r.settle(r.reserve(nil, need(a, 50)), journal.Used(7), nil)
 		onItsWay := r.reserve(nil, need(a, 20))
@@ -229,14 +201,9 @@ func testBeat(t *testing.T, h Harness) {
 	})
 
 	t.Run("AskedForAndNotAnsweredIsBurned", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.reserve(journal.ErrShortage, need(a, 50))
-		lost, err := r.j.Next(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lost := r.next()
 		r.send(lost)
 		r.crash()
 		beat, _ := r.beat()

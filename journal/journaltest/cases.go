@@ -181,15 +181,12 @@ func testOpen(t *testing.T, h Harness) {
 	t.Run("IsOneNodesAndOneAuthoritys", func(t *testing.T) {
 		r := newRig(t, h)
 		r.beat()
-		beat, err := r.j.Next(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		beat := r.next()
 		other := r.send(beat)
 		other.Mark.Namespace = policy.Namespace{7}
 		r.take(beat, other)
 		r.crash()
-		beat, err = r.j.Next(t.Context(), false)
+		beat, err := r.j.Next(t.Context(), false)
 		if err != nil || beat.Node != "node-1" || beat.Validate() != nil {
 			t.Fatal(beat, err, beat.Validate())
 		}
@@ -296,9 +293,7 @@ func testReserve(t *testing.T, h Harness) {
 	})
 
 	t.Run("NothingIsDeniedWithoutCredit", func(t *testing.T) {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.reserve(journal.ErrShortage, need(a, 0)) // even what is cheap
 		r.beat()
 		r.settle(r.reserve(nil, need(a, 0)), journal.Used(0), nil)
@@ -398,9 +393,7 @@ func testReserve(t *testing.T, h Harness) {
 func testSettle(t *testing.T, h Harness) {
 	a, s := account("a"), account("soft")
 	funded := func(t *testing.T) *rig {
-		r := newRig(t, h)
-		r.budget(a, 1000, 100, true)
-		r.beat()
+		r := budgeted(t, h, a)
 		r.fund(a, 100)
 		return r
 	}

@@ -104,16 +104,32 @@ func (r *rig) budget(a escrow.Account, limit, grant amount.MicroUSD, hard bool) 
 	r.bank.define(escrow.Definition{Account: a, Limit: limit, Hard: hard, Grant: grant, Renew: renew})
 }
 
+// budgeted is a rig that knows of one hard budget: 1000, in grants of 100.
+func budgeted(t testing.TB, h Harness, a escrow.Account) *rig {
+	t.Helper()
+	r := newRig(t, h)
+	r.budget(a, 1000, 100, true)
+	r.beat()
+	return r
+}
+
 // beat is one exchange with the authority.
 func (r *rig) beat() (*escrow.Heartbeat, *escrow.Answer) {
+	r.t.Helper()
+	h := r.next()
+	a := r.send(h)
+	r.take(h, a)
+	return h, a
+}
+
+// next is what the journal would say now.
+func (r *rig) next() *escrow.Heartbeat {
 	r.t.Helper()
 	h, err := r.j.Next(r.t.Context(), false)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a := r.send(h)
-	r.take(h, a)
-	return h, a
+	return h
 }
 
 func (r *rig) send(h *escrow.Heartbeat) *escrow.Answer {
