@@ -348,26 +348,29 @@ func policiesOthers(e *env) {
 	e.team("team-2", keys.Limits{})
 	c := e.caller("team-2", keys.Limits{})
 	e.policies(document("mine", policy.Subject{Team: "team-2"}, budget("month", 1_000_000, true)))
-	var calls atomic.Int64
+	var calls [8]atomic.Int64
 	var done atomic.Bool
 	var wg sync.WaitGroup
-	for range 8 {
+	for i := range calls {
 		wg.Go(func() {
-			for !done.Load() || calls.Load() < 200 {
+			for !done.Load() || calls[i].Load() < 25 {
 				p, err := e.g.Admit(e.ctx, request(c, dollars(1)))
 				if err != nil {
 					e.background(err)
 					return
 				}
 				e.background(p.Cancel(e.ctx))
-				calls.Add(1)
+				calls[i].Add(1)
 			}
 		})
 	}
 	for i := range int64(10) {
-		// One edit after another without a pause could overtake a call as often as it is decided again.
-		for before := calls.Load(); calls.Load() < before+16 && !e.Failed() && e.ctx.Err() == nil; {
-			time.Sleep(time.Millisecond)
+		// A call that two edits overtake is refused. So each caller ends the call that the last edit met, and one
+		// more, before the next.
+		for j := range calls {
+			for before := calls[j].Load(); calls[j].Load() < before+2 && !e.Failed() && e.ctx.Err() == nil; {
+				time.Sleep(time.Millisecond)
+			}
 		}
 		e.background(replacePolicies(e.ctx, e.b.Backend().Policies,
 			document("mine", policy.Subject{Team: "team-2"}, budget("month", 1_000_000, true)),
