@@ -38,10 +38,18 @@ func (l *lossy) Beat(ctx context.Context, h *escrow.Heartbeat) (*escrow.Answer, 
 // TestNodesShareABudget lets two nodes spend one budget through real syncers, a lossy line and
 // a real authority, with a crash in between. In the end the authority's account is exactly
 // what was spent, what is not known, and nothing that is held for nobody.
+//
+// It does so beside an authority whose clock is theirs, and ones whose clocks are far off.
 func TestNodesShareABudget(t *testing.T) {
+	for _, ahead := range [...]time.Duration{0, -2 * time.Hour, 100 * 24 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) { nodesShareABudget(t, ahead) })
+	}
+}
+
+func nodesShareABudget(t *testing.T, ahead time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	db, err := governancemem.New(nil)
+	db, err := governancemem.New(&governancemem.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 	if err != nil {
 		t.Fatal(err)
 	}

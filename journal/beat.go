@@ -26,6 +26,25 @@ type beat struct {
 	requests    map[escrow.GrantID]escrow.Request
 	leaving     bool
 	answeredAll bool // of the last heartbeat that was answered: nothing was left to say
+	// The authority's clock, and this one's reading when the heartbeat was sent that told it.
+	clock int64 // µs; zero before the first answer
+	read  time.Time
+}
+
+// theirs is the time by the authority's clock, never ahead of it. It refuses ids that lie
+// ahead, and takes those that are long past for forgotten: a node's own clock may be wrong
+// by any amount.
+func (j *Journal) theirs() time.Time {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.beat.theirs(j.options.Now())
+}
+
+func (t *beat) theirs(now time.Time) time.Time {
+	if t.clock == 0 {
+		return now
+	}
+	return time.UnixMicro(t.clock).Add(now.Sub(t.read))
 }
 
 // message is what one heartbeat told.
@@ -208,7 +227,7 @@ func (p *pen) tidy(b *Book) {
 func (p *pen) ask(b *Book) {
 	p.j.mu.RLock()
 	defer p.j.mu.RUnlock()
-	asked := map[escrow.Account]amount.MicroUSD{}
+	asked, now := map[escrow.Account]amount.MicroUSD{}, p.j.beat.theirs(p.now)
 	n := 0
 	for i := range b.lines {
 		if l := &b.lines[i]; l.Asked && l.Ending == escrow.Open && !slices.Contains(b.dropped, l.ID) {
@@ -243,7 +262,7 @@ func (p *pen) ask(b *Book) {
 			if n == escrow.MaxRequests {
 				break
 			}
-			r := escrow.Request{ID: escrow.NewGrantID(p.now), Account: a, Amount: piece, Least: least}
+			r := escrow.Request{ID: escrow.NewGrantID(now), Account: a, Amount: piece, Least: least}
 			b.add(Grant{ID: r.ID, Account: a, Boot: b.meta.Number, Asked: true, Amount: piece, Version: 1, Acked: 1}, true)
 			p.asked = append(p.asked, r)
 			least = 1
@@ -504,6 +523,7 @@ func (t *taking) remember() {
 	}
 	j.beat.answered, j.beat.mark, j.beat.definitions = t.h.Sequence, t.a.Mark, t.current()
 	j.beat.answeredAll = !t.rest
+	j.beat.clock, j.beat.read = t.a.Now, t.sent
 	for a, d := range j.demands {
 		def, ok := j.beat.definitions[a]
 		if !ok {

@@ -19,6 +19,16 @@ type Terms struct {
 	Left func(escrow.GrantID) time.Duration
 	// Refuse is why nothing is reserved any more; nil while it is.
 	Refuse error
+	// Now is the authority's clock, as far as it is known: ids of meters are minted by it.
+	// Nil: time.Now.
+	Now func() time.Time
+}
+
+func (t *Terms) now() time.Time {
+	if t.Now == nil {
+		return time.Now()
+	}
+	return t.Now()
 }
 
 // Book decides on loaded rows, one call after another, and says in the end what to
@@ -242,7 +252,7 @@ func (b *Book) take(portions []Portion, need int, n *Need) []Portion {
 	if n.Soft {
 		i := b.meterOf(n.Account)
 		if i < 0 {
-			i = b.add(Grant{ID: escrow.NewGrantID(time.Now()), Account: n.Account, Boot: b.meta.Number, Meter: true, Version: 1}, true)
+			i = b.add(Grant{ID: escrow.NewGrantID(b.terms.now()), Account: n.Account, Boot: b.meta.Number, Meter: true, Version: 1}, true)
 		}
 		b.lines[i].Reserved += n.Amount
 		return append(portions, Portion{need, b.lines[i].ID, n.Amount})

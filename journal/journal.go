@@ -205,7 +205,7 @@ func signed(actor, reason string) error {
 // Errors: *FencedError, ErrCorrupt.
 func (j *Journal) Book(l *Loaded) (*Book, error) {
 	j.mu.RLock()
-	terms := Terms{Boot: j.boot, Refuse: j.refuse, Left: j.left}
+	terms := Terms{Boot: j.boot, Refuse: j.refuse, Left: j.left, Now: j.theirs}
 	j.mu.RUnlock()
 	b, err := NewBook(l, terms)
 	if errors.Is(err, ErrFenced) {
