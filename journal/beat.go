@@ -341,9 +341,10 @@ func (b *Book) abandon() {
 			continue
 		}
 		for k := range r.Portions {
-			l := &b.lines[b.byID[r.Portions[k].Grant]]
-			l.Reserved -= r.Portions[k].Amount
-			l.Uncertain += r.Portions[k].Amount
+			if l := b.lineOf(&r.Portions[k]); l != nil {
+				l.Reserved -= r.Portions[k].Amount
+				l.Uncertain += r.Portions[k].Amount
+			}
 		}
 		b.meta.Ended++
 		r.State, r.Number, r.changed, b.moved = Burned, b.meta.Ended, true, true

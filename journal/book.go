@@ -124,12 +124,25 @@ func (b *Book) check(r *Record) error {
 	}
 	for i := range r.Portions {
 		p := &r.Portions[i]
-		g, ok := b.byID[p.Grant]
-		if !ok || b.lines[g].Reserved < p.Amount || p.Amount < 0 {
+		l := b.lineOf(p)
+		if l == nil && p.Amount == 0 {
+			continue // nothing of it was held, so nothing kept it
+		}
+		if l == nil || l.Reserved < p.Amount || p.Amount < 0 {
 			return corrupt("reservation %s holds what grant %s has not", r.ID, p.Grant)
 		}
 	}
 	return nil
+}
+
+// lineOf is the grant or meter that a portion is of; nil where a portion of nothing has outlived
+// it.
+func (b *Book) lineOf(p *Portion) *line {
+	i, ok := b.byID[p.Grant]
+	if !ok {
+		return nil
+	}
+	return &b.lines[i]
 }
 
 // Reserve takes every need, or nothing.
@@ -317,7 +330,10 @@ func (b *Book) Settle(id ID, o Outcome) error {
 // fits refuses a cost that the sums cannot hold, before anything is changed.
 func (b *Book) fits(r *entry, o Outcome) error {
 	for i := range r.Portions {
-		l := &b.lines[b.byID[r.Portions[i].Grant]]
+		l := b.lineOf(&r.Portions[i])
+		if l == nil {
+			continue
+		}
 		if _, err := amount.Sum(l.Reserved, l.Consumed, l.Uncertain, l.Observed, o.Cost); err != nil {
 			return invalid("outcome.cost", "is more than can be counted")
 		}
@@ -345,7 +361,10 @@ func (b *Book) apply(id ID, portions []Portion, o Outcome) {
 	var bound amount.MicroUSD
 	for i := range portions {
 		p := &portions[i]
-		l := &b.lines[b.byID[p.Grant]]
+		l := b.lineOf(p)
+		if l == nil {
+			continue // what is used beyond nothing counts nowhere any more, and poisons
+		}
 		l.Reserved -= p.Amount
 		bound += p.Amount
 		part := min(left, p.Amount)

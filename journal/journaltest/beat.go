@@ -1,6 +1,7 @@
 package journaltest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -126,6 +127,25 @@ func testBeat(t *testing.T, h Harness) {
 		if len(beat.Reports) != 1 || beat.Reports[0].Ending != escrow.Closed || beat.Reports[0].Consumed != 4 || beat.Reports[0].Uncertain != 0 {
 			t.Fatalf("reports are %+v", beat.Reports)
 		}
+	})
+
+	t.Run("NothingOutlivesItsGrant", func(t *testing.T) {
+		r := budgeted(t, h, a)
+		r.fund(a, 50)
+		free, known, more := r.reserve(nil, need(a, 0)), r.reserve(nil, need(a, 0)), r.reserve(nil, need(a, 0))
+		was := r.load(&journal.Plan{Everything: true}).Grants
+		r.clock.advance(life)
+		r.beat()
+		r.beat()
+		for _, g := range r.load(&journal.Plan{Everything: true}).Grants {
+			if slices.ContainsFunc(was, func(old journal.Grant) bool { return old.ID == g.ID }) {
+				t.Fatalf("a grant is left of which nothing is held: %+v", g)
+			}
+		}
+		r.settle(free, journal.Unknown(0), nil)
+		r.settle(known, journal.Used(0), nil)
+		r.settle(more, journal.Used(7), nil)
+		r.reserve(journal.ErrPoisoned, need(a, 0))
 	})
 
 	t.Run("ReceiptedEndingIsDropped", func(t *testing.T) {
