@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tallystick-go/tallystick/escrow"
+	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -27,9 +29,10 @@ type admission struct {
 	fingerprint Fingerprint
 	slot        slotTicket
 
-	at    int64 // when admitted, if err is nil
-	terms *terms
-	err   error
+	at       int64 // when admitted, if err is nil
+	terms    *terms
+	accounts []escrow.Account // of a node's journal, in which it reserved
+	err      error
 }
 
 // admit decides one admission on the sheet: all constraints reserve, or nothing
@@ -39,6 +42,9 @@ func (s *sheet) admit(a *admission) {
 	if a.err = s.identity(a); a.err != nil {
 		return
 	}
+	if a.err = s.till.closed(); a.err != nil {
+		return
+	}
 	if a.err = s.fresh(a.request.Principal, a.set.rules); a.err != nil {
 		return
 	}
@@ -46,6 +52,7 @@ func (s *sheet) admit(a *admission) {
 		return
 	}
 	bound := a.request.Bound
+	claim := s.till.claim(a.set, bound)
 	var binding []Verdict
 	for i := range a.set.list {
 		c := &a.set.list[i]
@@ -66,11 +73,17 @@ func (s *sheet) admit(a *admission) {
 			binding = append(binding, v)
 		}
 	}
-	if len(binding) > 0 {
-		a.err = refuse(binding)
+	if len(binding)+len(claim.binding) > 0 {
+		short, err := s.till.short(claim)
+		if a.err = err; err == nil {
+			a.err = refuse(append(binding, short...))
+		}
 		return
 	}
-	s.reserve(a)
+	if a.err = s.till.reserve(a.id, claim); a.err != nil {
+		return
+	}
+	s.reserve(a, claim.needs)
 }
 
 // identity answers a request whose id is already known, before anything else is
@@ -214,7 +227,7 @@ func micros(n int64) time.Duration {
 
 // reserve takes what judge found to fit. It cannot fail; if it does, the code is
 // wrong and nothing of the step may be written.
-func (s *sheet) reserve(a *admission) {
+func (s *sheet) reserve(a *admission, credit []journal.Need) {
 	index, t := s.share(a)
 	var space [4]segment
 	segments, j := space[:0], 0
@@ -251,6 +264,12 @@ func (s *sheet) reserve(a *admission) {
 		Tokens: int64(a.request.Bound.Tokens), Cost: int64(a.request.Bound.Cost),
 		Segments: appendSegments(make([]byte, 0, 1+16*len(segments)), segments), Flags: a.request.Bound.flags(),
 	})
+	if a.accounts = nil; len(credit) > 0 {
+		s.made[len(s.made)-1].Flags |= FlagJournal
+		for i := range credit {
+			a.accounts = append(a.accounts, credit[i].Account)
+		}
+	}
 	a.at, a.terms = s.now, t
 }
 

@@ -134,12 +134,13 @@ type constraintSet struct {
 	revision keys.Revision
 	list     []Constraint
 	ids      []ConstraintID
+	budgets  []Constraint                // of policies, where a node reserves them in its journal; else they are in list
 	keys     []string                    // keyID alone
 	rules    *rules                      // the policies among them are of these
 	matches  []policy.Match              // what applies of the policies
 	access   policy.Access               // the models that they allow
 	routed   bool                        // they replace models
-	tiered   bool                        // they notice thresholds
+	tiered   bool                        // accounts in list notice thresholds
 	recent   atomic.Pointer[sharedTerms] // what the last request captured
 }
 
@@ -149,7 +150,9 @@ func constraintsOf(p *keys.Principal, r *rules) *constraintSet {
 	set.add(ScopeKey, p.KeyID, p.Key.Limits)
 	set.add(ScopeTeam, p.TeamID, p.Team.Limits)
 	set.govern()
-	slices.SortFunc(set.list, func(a, b Constraint) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	for _, list := range [...][]Constraint{set.list, set.budgets} {
+		slices.SortFunc(list, func(a, b Constraint) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	}
 	set.ids = make([]ConstraintID, len(set.list))
 	for i := range set.list {
 		set.ids[i] = set.list[i].ID
@@ -188,6 +191,10 @@ func (s *constraintSet) govern() {
 				Calendar: l.Calendar, Limit: l.Amount, Soft: !l.Hard, budget: m.Rule.Budget, thresholds: m.Thresholds,
 			}
 			c.identify()
+			if s.rules.node && c.budget != nil {
+				s.budgets = append(s.budgets, c)
+				continue
+			}
 			s.tiered = s.tiered || len(c.thresholds) > 0
 			s.list = append(s.list, c)
 		}
@@ -196,9 +203,11 @@ func (s *constraintSet) govern() {
 
 // budget finds the constraint of a budget among the matches; nil where it has no limit.
 func (s *constraintSet) budget(m *policy.Match) *Constraint {
-	for i := range s.list {
-		if c := &s.list[i]; c.budget != nil && c.Policy == m.Policy && c.Rule == m.Rule.Name {
-			return c
+	for _, list := range [...][]Constraint{s.list, s.budgets} {
+		for i := range list {
+			if c := &list[i]; c.budget != nil && c.Policy == m.Policy && c.Rule == m.Rule.Name {
+				return c
+			}
 		}
 	}
 	return nil

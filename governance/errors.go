@@ -25,6 +25,9 @@ var (
 	ErrStale = errors.New("governance: definitions changed during the request")
 	// ErrUnavailable: the store cannot be reached or did not answer in time; nothing was reserved.
 	ErrUnavailable = errors.New("governance: store is unavailable")
+	// ErrNotReady: this node must not spend: it has not heard its authority yet, was fenced, is
+	// leaving, or an overrun waits for an operator. Nothing was reserved; another node may do it.
+	ErrNotReady = errors.New("governance: node is not ready")
 	// ErrUnknownOutcome: a commit was sent and its answer was lost, and the truth
 	// could not be learned in time. Treat the amounts as reserved.
 	ErrUnknownOutcome = errors.New("governance: outcome of the commit is unknown")
@@ -109,6 +112,9 @@ func (e *SettleError) Error() string {
 	return fmt.Sprintf("governance: permit %s is not settled yet: %v", e.ID, e.Err)
 }
 func (e *SettleError) Unwrap() error { return e.Err }
+
+// creditWait is the nominal wait for credit: the node asks its authority at once.
+const creditWait = time.Second
 
 // retryUnavailable is the nominal wait after a storage failure.
 const retryUnavailable = time.Second

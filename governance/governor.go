@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/governance/policy"
+	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -32,6 +33,14 @@ type Options struct {
 	BacklogLimit int
 	// RenewEvery is how often concurrency slots are renewed. Default 20 s, less than 60 s.
 	RenewEvery time.Duration
+	// Journal is what a node reserves the money of policies' budgets in: opened by this process on
+	// the backend's own Journal. The profile node needs it, and no other can have one. The
+	// caller closes it, after the Syncer of Ledger and the Governor.
+	Journal *journal.Journal
+	// Beside makes a Governor for a tool that looks at a node's file beside its owner, without
+	// Journal. It lists, resolves, verifies and prunes; it admits nothing (ErrNotReady), and what
+	// it resolves stays reserved in the journal until the owner's next opening.
+	Beside bool
 	// Evict is called with the id of a key whose cached principal is out of date.
 	Evict func(keyID string)
 	// Logger receives what no caller is told. Default slog.Default().
@@ -98,6 +107,7 @@ type Governor struct {
 
 	rulebook rulebook
 	tiers    tierBook
+	credit   *creditor // nil: not a node
 
 	stop     chan struct{}
 	closed   sync.Once
@@ -121,10 +131,13 @@ func New(b Backend, o *Options) (*Governor, error) {
 	for range options.Lanes {
 		g.lanes = append(g.lanes, &lane{g: g, queues: map[string]*queue{}})
 	}
-	g.rulebook.store, g.rulebook.profile = stores.Policies, stores.Profile
-	if g.rulebook.profile == 0 {
-		g.rulebook.profile = policy.Local
+	if stores.Profile == 0 {
+		stores.Profile = policy.Local
 	}
+	if g.credit, err = credited(stores, &options); err != nil {
+		return nil, err
+	}
+	g.rulebook.store, g.rulebook.profile = stores.Policies, stores.Profile
 	g.slots.init(g)
 	g.backlog.init(g)
 	return g, nil
@@ -201,7 +214,7 @@ func (g *Governor) run(ctx context.Context, t task) error {
 // Retry: with the same r.ID a repeated call never reserves twice: it returns
 // ErrInFlight while the first permit is open, ErrTerminal after it ended.
 // Errors: *Refusal (nothing reserved), ErrInvalid, ErrConflict (r.ID used with other
-// terms), ErrInFlight, ErrTerminal, ErrPruned, ErrStale, ErrUnavailable (nothing
+// terms), ErrInFlight, ErrTerminal, ErrPruned, ErrStale, ErrUnavailable and ErrNotReady (nothing
 // reserved), ErrUnknownOutcome (perhaps reserved; the Governor goes on to cancel it,
 // since nobody received the permit), ErrClosed, and the context's error: the permit,
 // if there was one, is cancelled.
@@ -343,6 +356,7 @@ func (a *admission) plan(p *planner) {
 	p.set(a.set)
 	if !a.minted {
 		p.permits = append(p.permits, a.id)
+		p.reserved(a.id)
 	}
 }
 func (a *admission) decide(s *sheet)  { s.admit(a) }

@@ -191,6 +191,7 @@ func (g *Governor) alone(ctx context.Context, t task) error {
 func (o *resolution) plan(p *planner) {
 	p.holds(o.terms)
 	p.permits = append(p.permits, o.id)
+	p.reserved(o.id)
 }
 func (o *resolution) decide(s *sheet)     { s.resolve(o) }
 func (o *resolution) fail(err error)      { o.err = err }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -20,6 +21,7 @@ type Permit struct {
 	terms     *terms
 	set       *constraintSet // what applied at admission
 	principal *keys.Principal
+	accounts  []escrow.Account // of a node's journal, in which it reserved
 
 	mu    sync.Mutex
 	bound Bound
@@ -27,7 +29,7 @@ type Permit struct {
 }
 
 func (g *Governor) permit(a *admission) *Permit {
-	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, set: a.set, principal: a.request.Principal, bound: a.request.Bound}
+	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, set: a.set, principal: a.request.Principal, accounts: a.accounts, bound: a.request.Bound}
 	if p.terms.incarnation != 0 {
 		g.slots.track(p)
 	}
@@ -85,7 +87,7 @@ func (p *Permit) Cancel(ctx context.Context) error { return p.Settle(ctx, NotSen
 // already is a no-op. It is refused once the key is revoked or expired.
 //
 // Retry: safe with the same bound.
-// Errors: *Refusal (nothing changed), ErrInvalid, ErrTerminal, ErrStale,
+// Errors: *Refusal (nothing changed), ErrInvalid, ErrTerminal, ErrStale, ErrNotReady,
 // ErrUnavailable, ErrUnknownOutcome (repeat it).
 //
 // Source: design "Settlement".
@@ -97,7 +99,7 @@ func (p *Permit) Raise(ctx context.Context, to Bound) error {
 	principal := p.principal
 	p.mu.Unlock()
 	return p.g.upToDate(ctx, principal, func(current *keys.Principal, set *constraintSet) error {
-		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: set, principal: current, to: to}
+		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: set, principal: current, accounts: p.accounts, to: to}
 		if err := p.g.run(ctx, task); err != nil {
 			return err
 		}
@@ -136,6 +138,7 @@ func (o *settlement) plan(p *planner) {
 	p.holds(o.terms)
 	p.policies = p.policies || o.set != nil && o.set.tiered
 	p.permits = append(p.permits, o.id)
+	p.reserved(o.id)
 }
 func (o *settlement) decide(s *sheet)     { s.settle(o) }
 func (o *settlement) fail(err error)      { o.err = err }
@@ -153,6 +156,7 @@ func (o *settlement) hopeless(err error) bool {
 func (o *raising) plan(p *planner) {
 	p.holds(o.terms)
 	p.permits = append(p.permits, o.id)
+	p.reserved(o.id, o.accounts...)
 	p.keys = append(p.keys, o.principal.KeyID)
 	p.policies = p.policies || o.set.rules != nil
 }

@@ -15,6 +15,7 @@ import (
 type rules struct {
 	mark     policy.Mark
 	enforced *policy.Enforcement
+	node     bool // budgets are reserved in a node's journal
 }
 
 func (r *rules) marked() policy.Mark {
@@ -156,6 +157,9 @@ func (b *rulebook) read(ctx context.Context) (*rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the policies cannot be read: %w", ErrUnavailable, err)
 	}
+	if snapshot.Namespace.IsZero() {
+		return nil, errUnheard
+	}
 	now := b.now.Load()
 	if now != nil && now.mark == snapshot.Mark {
 		return now, nil
@@ -164,7 +168,7 @@ func (b *rulebook) read(ctx context.Context) (*rules, error) {
 		// Equal policies elsewhere are other accounts.
 		return nil, fmt.Errorf("%w: the policies are those of another authority than at the start; restart on the right database", ErrUnavailable)
 	}
-	return &rules{mark: snapshot.Mark, enforced: snapshot.Set.Enforce(b.profile, b.able)}, nil
+	return &rules{mark: snapshot.Mark, enforced: snapshot.Set.Enforce(b.profile, b.able), node: b.profile == policy.Node}, nil
 }
 
 // Policies returns the policies in force with what this deployment makes of them: which

@@ -3,6 +3,7 @@ package governance
 import (
 	"fmt"
 
+	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -12,8 +13,9 @@ type raising struct {
 	id        PermitID
 	owner     Nonce
 	terms     *terms
-	set       *constraintSet  // the limits in force; a captured constraint that is no longer there has none
-	principal *keys.Principal // whose limits they are
+	set       *constraintSet   // the limits in force; a captured constraint that is no longer there has none
+	principal *keys.Principal  // whose limits they are
+	accounts  []escrow.Account // of a node's journal, in which the permit reserved
 	to        Bound
 
 	reached Bound // what is reserved now
@@ -38,6 +40,9 @@ func (s *sheet) raise(o *raising) {
 		return
 	case rec.State != StateOpen:
 		o.err = &TerminalError{ID: rec.ID, State: rec.State}
+		return
+	}
+	if o.err = s.till.closed(); o.err != nil {
 		return
 	}
 	if o.err = s.fresh(o.principal, o.set.rules); o.err != nil {
@@ -93,6 +98,11 @@ func (s *sheet) raise(o *raising) {
 		}
 		o.err = r
 		return
+	}
+	if more.Cost > 0 {
+		if o.err = s.till.raise(rec, o.set, rec.Cost+int64(more.Cost)); o.err != nil {
+			return
+		}
 	}
 	for j := range o.terms.holds {
 		h := &o.terms.holds[j]

@@ -30,13 +30,14 @@ const (
 	ReasonRate                              // too many requests or tokens per minute
 	ReasonConcurrency                       // too many permits at the same time
 	ReasonReserved                          // only pending reservations are in the way
+	ReasonCredit                            // this node has too little credit of a budget, and has asked for more
 	ReasonQueueFull                         // too many requests wait for a decision
 )
 
 var reasonNames = [...]string{
 	ReasonUnauthenticated: "unauthenticated", ReasonModel: "model", ReasonRegion: "region", ReasonGuardrail: "guardrail", ReasonGated: "gated",
 	ReasonUnpriced: "unpriced", ReasonFrozen: "frozen", ReasonNeverFits: "never_fits", ReasonMoney: "money", ReasonQuota: "quota",
-	ReasonRate: "rate", ReasonConcurrency: "concurrency", ReasonReserved: "reserved", ReasonQueueFull: "queue_full",
+	ReasonRate: "rate", ReasonConcurrency: "concurrency", ReasonReserved: "reserved", ReasonCredit: "missing_credit", ReasonQueueFull: "queue_full",
 }
 
 func (r Reason) String() string {
@@ -67,13 +68,21 @@ type Verdict struct {
 	Reserved   int64
 	Granted    int64
 	Frozen     bool
+	// Node says that Consumed, Uncertain and Reserved are this node's alone: what it has of
+	// grants and meters that are open. Held is what it could still reserve of them.
+	Node       bool
+	Held       int64
 	Tier       policy.Percent // the highest threshold of a budget that its window has reached
 	Reason     Reason         // zero: the constraint has room
 	RetryAfter time.Duration  // when it may fit, by the clock alone; zero when unknown or never
 }
 
-// Remaining is what could still be reserved, never below zero.
+// Remaining is what could still be reserved, never below zero. Of a hard budget on a
+// node that is what the node holds: the limit is the fleet's.
 func (v *Verdict) Remaining() int64 {
+	if v.Node && !v.Constraint.Soft {
+		return max(v.Held, 0)
+	}
 	left := v.Limit - v.Consumed - v.Uncertain - v.Reserved - v.Granted
 	return max(left, 0)
 }
@@ -102,6 +111,9 @@ func (r *Refusal) Error() string {
 		fmt.Fprintf(&b, ": %s of %s %s: limit %d, need %d, consumed %d, uncertain %d, reserved %d, granted %d",
 			c.Rule, c.Scope, c.Subject, v.Limit, v.Need, v.Consumed, v.Uncertain, v.Reserved, v.Granted)
 	}
+	if r.Verdict.Node {
+		fmt.Fprintf(&b, " on this node, which holds %d", r.Verdict.Held)
+	}
 	if r.Gate != nil {
 		fmt.Fprintf(&b, ": rule %s of policy %s: %s", r.Gate.Rule, r.Gate.Policy, r.Gate.Reason)
 	}
@@ -114,7 +126,7 @@ func (r *Refusal) Error() string {
 // retryable says whether waiting can help, by reason.
 func (r Reason) retryable() bool {
 	switch r {
-	case ReasonQuota, ReasonRate, ReasonConcurrency, ReasonReserved, ReasonQueueFull:
+	case ReasonQuota, ReasonRate, ReasonConcurrency, ReasonReserved, ReasonCredit, ReasonQueueFull:
 		return true
 	}
 	return false

@@ -23,8 +23,11 @@ type UsageReport struct {
 
 // Usage returns how full every constraint of the principal is.
 //
-// Time: the store's clock. Concurrency: a consistent read without locks.
-// Errors: ErrInvalid, ErrUnavailable, ErrCorrupt, ErrClosed.
+// Of a policy's budget a node says what it has itself: see Verdict.Node.
+//
+// Time: the store's clock; windows of a node's budgets are the authority's. Concurrency: a
+// consistent read without locks.
+// Errors: ErrInvalid, ErrUnavailable, ErrNotReady, ErrCorrupt, ErrClosed.
 func (g *Governor) Usage(ctx context.Context, q UsageQuery) (UsageReport, error) {
 	if q.Principal == nil {
 		return UsageReport{}, invalid("principal", "is missing; resolve the caller's key first")
@@ -48,7 +51,7 @@ type Explanation struct {
 // with its limit, what is consumed, uncertain, reserved and granted, and when the
 // request would fit.
 //
-// Errors: ErrInvalid, ErrStale, ErrUnavailable, ErrCorrupt, ErrClosed. A refusal is
+// Errors: ErrInvalid, ErrStale, ErrUnavailable, ErrNotReady, ErrCorrupt, ErrClosed. A refusal is
 // not an error here.
 //
 // Source: internal/docs/guarantees.md "All or none".
@@ -66,6 +69,9 @@ func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error)
 	}
 	verdicts := seen.verdicts
 	e.Now, e.Verdicts = seen.sheet.now, verdicts
+	if err := seen.sheet.till.closed(); err != nil {
+		return nil, err
+	}
 	err = seen.sheet.fresh(r.Principal, seen.set.rules)
 	if err == nil {
 		err = seen.sheet.routed(&admission{request: &r, set: seen.set})
@@ -80,7 +86,7 @@ func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error)
 	}
 	var binding []Verdict
 	for i := range verdicts {
-		if v := &verdicts[i]; v.Reason != 0 && (!r.Bound.Free || v.Constraint.Kind != KindMoney) {
+		if v := &verdicts[i]; v.Reason != 0 && (!r.Bound.Free || v.Constraint.Kind != KindMoney || v.Node) {
 			binding = append(binding, *v)
 		}
 	}
@@ -109,19 +115,32 @@ func (g *Governor) look(ctx context.Context, p *keys.Principal, b Bound) (*looke
 	now, err := g.rulebook.latest(ctx, g)
 	for try := 1; err == nil; try++ {
 		set := g.sets.of(p, now)
-		plan := &Plan{Constraints: set.ids, Keys: []string{p.KeyID}, Policies: now != nil}
-		loaded, err := g.store.View(ctx, plan)
+		s, err := g.view(ctx, set, &Plan{Keys: []string{p.KeyID}, Policies: now != nil})
 		if err != nil {
 			return nil, err
 		}
-		if now.marked() == loaded.Policies || try == reloads {
-			return g.judged(set, newSheet(plan, loaded), b)
+		if now.marked() == s.loaded.Policies || try == reloads {
+			return g.judged(set, s, b)
 		}
 		if now, err = g.rulebook.after(ctx, g, now); err != nil {
 			return nil, err
 		}
 	}
 	return nil, err
+}
+
+// view opens a sheet on a principal's constraints without locks. Nothing of it can be written.
+func (g *Governor) view(ctx context.Context, set *constraintSet, plan *Plan) (*sheet, error) {
+	p := planner{said: g.credit.now()}
+	p.credit(set)
+	plan.Constraints, plan.Journal = set.ids, p.journal
+	loaded, err := g.store.View(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	s := newSheet(plan, loaded)
+	s.till, err = g.credit.open(loaded, p.said)
+	return s, err
 }
 
 func (g *Governor) judged(set *constraintSet, s *sheet, b Bound) (*looked, error) {
@@ -141,6 +160,11 @@ func (g *Governor) judged(set *constraintSet, s *sheet, b Bound) (*looked, error
 		}
 		verdicts = append(verdicts, v)
 	}
+	budgets, err := s.till.judged(set, b)
+	if err != nil {
+		return nil, err
+	}
+	verdicts = append(verdicts, budgets...)
 	slices.SortStableFunc(verdicts, func(a, b Verdict) int {
 		if a.Constraint.Scope != b.Constraint.Scope {
 			return int(a.Constraint.Scope) - int(b.Constraint.Scope)

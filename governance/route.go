@@ -94,9 +94,23 @@ func (b *tierBook) note(id ConstraintID, w quota.Window, tier policy.Percent) {
 	b.seen.Store(id, next)
 }
 
+// latched is the tier that was noted in the window; zero where none was.
+func (b *tierBook) latched(id ConstraintID, w quota.Window) policy.Percent {
+	if seen, ok := b.seen.Load(id); ok && seen.(tierSeen).window == w {
+		return seen.(tierSeen).tier
+	}
+	return 0
+}
+
 // tiersOf returns the tier of each budget that routing follows.
 func (g *Governor) tiersOf(ctx context.Context, set *constraintSet) (map[ConstraintID]policy.Percent, error) {
 	out := map[ConstraintID]policy.Percent{}
+	said := g.credit.now()
+	for i := range set.budgets { // the authority says which window it is
+		c := &set.budgets[i]
+		b := said.budgets[c.ID]
+		out[c.ID] = policy.Latch(g.tiers.latched(c.ID, b.account.Window), b.latch)
+	}
 	now := g.options.Now().UnixMicro()
 	for i := range set.list {
 		c := &set.list[i]
@@ -152,6 +166,15 @@ func (s *sheet) routed(a *admission) error {
 		return nil
 	}
 	tiers := map[ConstraintID]policy.Percent{}
+	for i := range a.set.budgets {
+		c := &a.set.budgets[i]
+		tiers[c.ID] = s.till.tier(c)
+		if a.tiers != nil { // within a window it never falls, also while the authority has not heard
+			window := s.till.said.budgets[c.ID].account.Window
+			tiers[c.ID] = policy.Latch(a.tiers.latched(c.ID, window), tiers[c.ID])
+			a.tiers.note(c.ID, window, tiers[c.ID])
+		}
+	}
 	for i := range a.set.list {
 		c := &a.set.list[i]
 		if c.budget == nil || len(c.thresholds) == 0 {

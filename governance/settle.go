@@ -85,6 +85,9 @@ func (s *sheet) end(rec *Record, t *terms, slots map[ConstraintID]uint64, state 
 			return err
 		}
 	}
+	if err := s.till.discharge(rec, outcome); err != nil {
+		return err
+	}
 	rec.Flags |= outcome.flags(rec, t)
 	for i := range t.holds {
 		h, w := &t.holds[i], cells[i]
@@ -162,7 +165,7 @@ func (o Outcome) flags(rec *Record, t *terms) (f Flags) {
 	case rec.Flags&(FlagFree|FlagUnpriced) != 0:
 	case o.Cost.Certainty == Known && o.Cost.Value > rec.Cost:
 		f |= FlagOverrun
-	case o.Cost.Certainty != Known && t.hasKind(KindMoney):
+	case o.Cost.Certainty != Known && (t.hasKind(KindMoney) || rec.Flags&FlagJournal != 0):
 		f |= FlagCostUncertain
 	}
 	if o.Tokens.Certainty == Impossible || o.Cost.Certainty == Impossible {

@@ -24,6 +24,7 @@ type sheet struct {
 	ended   []int // indexes of loaded permits that changed
 	notes   []Note
 	node    *escrow.NodeRow
+	till    *till // nil: not a node
 
 	checkpoint *Checkpoint
 }
@@ -204,7 +205,7 @@ func (s *sheet) definition(keyID string) *keys.Definition {
 // finish turns the sheet into what is to be written.
 func (s *sheet) finish() *Changes {
 	ch := &s.desk.changes
-	ch.Notes, ch.Checkpoint, ch.Node = s.notes, s.checkpoint, s.node
+	ch.Notes, ch.Checkpoint, ch.Node, ch.Journal = s.notes, s.checkpoint, s.node, s.till.changes()
 	if n := s.dirty(); n > 0 {
 		ch.Cells = make([]Cell, 0, n)
 	}

@@ -29,7 +29,7 @@ func StatusOf(err error) Status {
 		return Status{Code: http.StatusNotFound}
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrInFlight), errors.Is(err, ErrTerminal), errors.Is(err, ErrPruned), errors.Is(err, ErrUnbalanced):
 		return Status{Code: http.StatusConflict}
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrStale), errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed):
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrStale), errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed), errors.Is(err, ErrNotReady):
 		return Status{Code: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Retryable: true}
 	}
 	return Status{Code: http.StatusInternalServerError}
@@ -45,6 +45,8 @@ func (r Reason) code() int {
 		return http.StatusPaymentRequired
 	case ReasonFrozen:
 		return http.StatusLocked
+	case ReasonCredit:
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusTooManyRequests
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+
+	"github.com/tallystick-go/tallystick/journal"
 )
 
 // stepContext bounds a transaction; a caller who leaves does not end it.
@@ -105,9 +107,11 @@ func failAll(tasks []task, err error) {
 // step runs the tasks in one transaction of the store. first is the task that made the
 // first change: those behind it were decided on what may never be stored.
 func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (first int, err error) {
-	plan := g.planOf(tasks, skip)
+	said := g.credit.now()
+	plan := g.planOf(tasks, skip, said)
 	first = -1 // nothing was decided
 	var broken error
+	var book *till
 	defer func() {
 		if r := recover(); r != nil {
 			// A lane must outlive an adapter that panics. Nothing says how far it came.
@@ -127,6 +131,11 @@ func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (first int
 		// time: it is the store's, not ours.
 		(*PermitID)(&plan.Batch).stamp(loaded.stamp())
 		s := newSheet(plan, loaded)
+		if s.till, broken = g.credit.open(loaded, said); broken != nil {
+			broken = fmt.Errorf("%w: %w", ErrPoison, broken) // of one task's rows, perhaps
+			return nil
+		}
+		book = s.till
 		first = len(tasks)
 		for i, t := range tasks {
 			t.fail(nil) // forget what an earlier attempt said
@@ -139,6 +148,9 @@ func (g *Governor) step(ctx context.Context, tasks []task, skip bool) (first int
 	})
 	if broken != nil {
 		return first, broken
+	}
+	if err == nil {
+		book.done()
 	}
 	return first, err
 }
@@ -154,6 +166,8 @@ type planner struct {
 	policies    bool
 	node        string
 	checkpoint  *AccountKey
+	said        *said // nil: not a node
+	journal     *journal.Plan
 	one         [1]*constraintSet
 }
 
@@ -165,6 +179,7 @@ func (p *planner) set(s *constraintSet) {
 	if !slices.Contains(p.sets, s) {
 		p.sets = append(p.sets, s)
 		p.policies = p.policies || s.rules != nil
+		p.credit(s)
 	}
 }
 
@@ -178,8 +193,8 @@ func (p *planner) holds(t *terms) {
 	}
 }
 
-func (g *Governor) planOf(tasks []task, skip bool) *Plan {
-	var p planner
+func (g *Governor) planOf(tasks []task, skip bool, said *said) *Plan {
+	p := planner{said: said}
 	for _, t := range tasks {
 		t.plan(&p)
 	}
@@ -197,6 +212,6 @@ func (g *Governor) planOf(tasks []task, skip bool) *Plan {
 	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
 	return &Plan{
 		Batch: BatchID(NewPermitID(g.options.Now())), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
-		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Checkpoint: p.checkpoint, Policies: p.policies, Node: p.node, NoTerms: p.entries == nil, SkipLocked: skip,
+		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Checkpoint: p.checkpoint, Policies: p.policies, Node: p.node, Journal: p.journal, NoTerms: p.entries == nil, SkipLocked: skip,
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/governance/policy"
+	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 	"github.com/tallystick-go/tallystick/ratelimit"
@@ -90,6 +91,9 @@ type Stores struct {
 	// Nodes may be nil: then the storage keeps none, no plan names one, and there can be no
 	// Authority on it.
 	Nodes escrow.NodeStore
+	// Journal is what the storage keeps of a node's grants, in the rows that Plan.Journal names. It
+	// may be nil: then no plan names any, and the profile is not policy.Node.
+	Journal journal.Store
 	// Profile says how the storage can be shared, and so which rules can be enforced on
 	// it. Zero is policy.Local.
 	Profile policy.Profile
@@ -111,6 +115,7 @@ type Plan struct {
 	Entries     *EntryQuery    // permits of one account wanted, for verification
 	Policies    bool           // the mark of the policies in force is wanted
 	Node        string         // row of this node wanted; empty: none
+	Journal     *journal.Plan  // rows of the journal wanted, under the same lock; nil: none
 	Checkpoint  *AccountKey    // checkpoint of one account wanted; its constraint is in Constraints when there is one to write
 	NoTerms     bool           // Record.Terms of Permits are not needed: a store may leave them out
 	SkipLocked  bool           // do not wait for rows that others hold
@@ -148,6 +153,7 @@ type Loaded struct {
 	Definitions []keys.Definition // aligned with Plan.Keys
 	Policies    policy.Mark       // answer to Plan.Policies: what Stores.Policies has in force, read like a definition
 	Node        escrow.NodeRow    // answer to Plan.Node; Data is empty where there is no such row
+	Journal     *journal.Loaded   // answer to Plan.Journal, as journal.Store loads it
 	Permits     []Record          // aligned with Plan.Permits; State zero where there is none
 	Entries     []Record          // answer to Plan.Entries: every permit of the entries found, in the order of Record.Entry
 	EntriesRead int64             // number of the last entry read; reading ends before one that is missing, or misses its batch or a permit
@@ -178,19 +184,20 @@ type Cell struct {
 
 // Changes is what a step writes.
 type Changes struct {
-	Windows []WindowChange  // constraints that entered a window, each once
-	Cells   []Cell          // whole new states; each was loaded in this step, or is the first of its window
-	Batch   *Batch          // what was admitted
-	Permits []Record        // new states of existing permits, with Version one above the loaded one
-	Notes   []Note          // records of what operators did
-	Node    *escrow.NodeRow // new state of Plan.Node
+	Windows []WindowChange   // constraints that entered a window, each once
+	Cells   []Cell           // whole new states; each was loaded in this step, or is the first of its window
+	Batch   *Batch           // what was admitted
+	Permits []Record         // new states of existing permits, with Version one above the loaded one
+	Notes   []Note           // records of what operators did
+	Node    *escrow.NodeRow  // new state of Plan.Node
+	Journal *journal.Changes // of the rows of Plan.Journal, written as journal.Store does
 
 	Checkpoint *Checkpoint // what is known of the entries of one account
 }
 
 // Empty reports that there is nothing to write.
 func (c *Changes) Empty() bool {
-	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0 && c.Checkpoint == nil && c.Node == nil)
+	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0 && c.Checkpoint == nil && c.Node == nil && c.Journal.Empty())
 }
 
 // WindowChange moves a constraint's row to another window. A store keeps the label
@@ -265,6 +272,7 @@ const (
 	FlagGrant                             // a grant or a meter of a node, not an attempt: Tokens is zero, Cost what was granted
 	FlagMeter                             // with FlagGrant: a meter of a soft budget
 	FlagBurned                            // with FlagGrant: taken by a crash, the rest is uncertain
+	FlagJournal                           // it reserved in the node's journal too, under its id
 )
 
 // Record is a permit as it is stored.

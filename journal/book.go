@@ -163,13 +163,13 @@ func (b *Book) Reserve(r Reservation) error {
 		}
 		return b.terms.Refuse
 	}
-	switch {
-	case b.terms.Refuse != nil:
+	if b.terms.Refuse != nil {
 		return b.terms.Refuse
-	case b.meta.Poison != (Poison{}):
-		return &PoisonedError{b.meta.Poison}
 	}
-	if err := b.lacks(r.Needs); err != nil {
+	if err := b.poisoned(); err != nil {
+		return err
+	}
+	if err := b.lacks(r.Needs, true); err != nil {
 		return err
 	}
 	rec := Record{ID: r.ID, Fingerprint: fingerprint, State: Reserved, Portions: make([]Portion, 0, len(r.Needs))}
@@ -181,8 +181,9 @@ func (b *Book) Reserve(r Reservation) error {
 	return nil
 }
 
-// lacks returns a *Shortage when some need is not covered, and changes nothing.
-func (b *Book) lacks(needs []Need) error {
+// lacks returns a *Shortage when some need is not covered, and changes nothing. With
+// wanted, what is missing counts as demand.
+func (b *Book) lacks(needs []Need, wanted bool) error {
 	var short *Shortage
 	for i := range needs {
 		n := &needs[i]
@@ -207,6 +208,9 @@ func (b *Book) lacks(needs []Need) error {
 			short = &Shortage{RetryAfter: time.Second}
 		}
 		short.Lacks = append(short.Lacks, Lack{Account: n.Account, Need: n.Amount, Free: free})
+		if !wanted {
+			continue
+		}
 		b.draw(n.Account, func(d *draw) {
 			d.short += n.Amount
 			d.most = max(d.most, n.Amount)

@@ -82,7 +82,7 @@ type Changes struct {
 	Grants  []Grant // new, or new states of loaded ones
 	Dropped []escrow.GrantID
 	Made    []Record // new
-	Changed []Record // new states of loaded ones: state, cost and number
+	Changed []Record // new states of loaded ones: all but the id and the fingerprint
 	Forget  int64    // ended reservations up to this number are removed; zero: none
 	Notes   []Note
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/journal"
 )
 
 // The errors of Migrate and Check, beside governance.ErrCorrupt for a damaged file.
@@ -61,6 +62,14 @@ func coreError(err error) error {
 		core = governance.ErrUnavailable
 	}
 	return fmt.Errorf("%w: %w", core, err)
+}
+
+// journalError is governance.ErrCorrupt for a journal's row that nothing wrote.
+func journalError(err error) error {
+	if errors.Is(err, journal.ErrCorrupt) {
+		return fmt.Errorf("%w: %w", governance.ErrCorrupt, err)
+	}
+	return err
 }
 
 // lost is the answer when an id was used by another transaction meanwhile.

@@ -9,6 +9,7 @@ import (
 	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyssqlite"
 	"github.com/tallystick-go/tallystick/quota"
@@ -27,6 +28,12 @@ func load(tx *sqlitetx.Tx, plan *governance.Plan, locked bool) (*governance.Load
 		var err error
 		if l.Node, err = escrowsqlite.Node(tx, plan.Node); err != nil {
 			return nil, nil, err
+		}
+	}
+	if plan.Journal != nil {
+		var err error
+		if l.Journal, err = journalsqlite.Load(tx, plan.Journal); err != nil {
+			return nil, nil, journalError(err)
 		}
 	}
 	if err := loadCurrent(tx, plan, l, locked); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tallystick-go/tallystick/internal/migrate"
 	"github.com/tallystick-go/tallystick/internal/migrate/migratesqlite"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 	"github.com/tallystick-go/tallystick/keys/keyssqlite"
 )
 
@@ -36,21 +37,33 @@ func Migrations() (fs.FS, error) {
 // For a migration tool of your own take Migrations.
 func Source() migrate.Source { return migrate.Source{Package: "governancesqlite", FS: files} }
 
+// NodeMigrations are the files of a node: those of Migrations, and journalsqlite's.
+func NodeMigrations() (fs.FS, error) {
+	script, err := migratesqlite.Script(nodeSources()...)
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Export(script)
+}
+
 func sources() []migrate.Source {
 	return []migrate.Source{keyssqlite.Source(), escrowsqlite.Source(), Source()}
 }
+
+func nodeSources() []migrate.Source { return append(sources(), journalsqlite.Source()) }
 
 // Migrate creates or updates the tables of keys, nodes and counters, all or nothing. Safe
 // to run from several processes at once.
 //
 // Errors: ErrForeign, ErrNotSQLite, ErrUnsafe, ErrExposed, governance.ErrCorrupt,
-// governance.ErrUnavailable, *keys.FieldError for unusable options.
+// governance.ErrUnavailable, *keys.FieldError for unusable options. Of a node also
+// journalsqlite.ErrPath and *journalsqlite.QuarantinedError: a damaged file was set aside, with all
+// that is in it.
 func (d *DB) Migrate(ctx context.Context) error {
-	if err := d.private(ctx); err != nil {
+	return d.attach(ctx, func(list []migrate.Source) error {
+		_, err := migratesqlite.Migrate(ctx, d.db.Handle(), nil, list...)
 		return err
-	}
-	_, err := migratesqlite.Migrate(ctx, d.db.Handle(), nil, sources()...)
-	return attachError(err)
+	})
 }
 
 // Check refuses a handle that would lose what it commits, a damaged file, and a
@@ -58,10 +71,17 @@ func (d *DB) Migrate(ctx context.Context) error {
 //
 // Errors: those of Migrate, ErrOlder.
 func (d *DB) Check(ctx context.Context) error {
+	return d.attach(ctx, func(list []migrate.Source) error { return migratesqlite.Check(ctx, d.db.Handle(), list...) })
+}
+
+func (d *DB) attach(ctx context.Context, schema func([]migrate.Source) error) error {
 	if err := d.private(ctx); err != nil {
 		return err
 	}
-	return attachError(migratesqlite.Check(ctx, d.db.Handle(), sources()...))
+	if d.Journal != nil {
+		return attachError(d.Journal.Attach(ctx, func() error { return schema(nodeSources()) }))
+	}
+	return attachError(schema(sources()))
 }
 
 // attachError adds the core's error where a driver's is underneath.

@@ -25,6 +25,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyssqlite"
 )
@@ -43,9 +44,10 @@ type Options struct {
 // DB is one SQLite file: keys and counters in one place.
 type DB struct {
 	Keys     *keyssqlite.Store
-	Policies *policy.Memory // of this process: a gateway reads them from files
+	Policies *policy.Memory // of this process: a gateway reads them from files, a node from its authority's answers
 	Nodes    *escrowsqlite.Store
 	Store    *Store
+	Journal  *journalsqlite.Store // nil unless OpenNode opened it
 
 	db      *sqlitetx.DB
 	invalid error // what is wrong with the options
@@ -58,7 +60,27 @@ var (
 
 // Open makes a DB on the caller's handle; nil options are the defaults. It does no
 // I/O: Migrate or Check comes next. An unusable Options.Format is reported there.
-func Open(db *sql.DB, o *Options) *DB {
+func Open(db *sql.DB, o *Options) *DB { return on(db, o) }
+
+// OpenNode makes a DB of one node of a fleet: keys and counters, and in the same file and the same
+// transactions the journal of the money that an authority has granted. file is what
+// journalsqlite.Claim returned, and db a handle on its DSN; nil options are the defaults. It does
+// no I/O: Migrate or Check comes next, then journal.Open over Journal, then governance.New with
+// that in its options. Policies follow the authority and are not edited here.
+//
+// A tool that looks beside the owner gives no file, and must neither open the journal
+// nor migrate.
+//
+// Source: ADR-045 "Local journal".
+func OpenNode(db *sql.DB, file *journalsqlite.File, o *Options) *DB {
+	d := on(db, o)
+	d.Policies = policy.NewFollower()
+	d.Journal = journalsqlite.On(d.db, file)
+	d.Store.policies, d.Store.journal = d.Policies, d.Journal
+	return d
+}
+
+func on(db *sql.DB, o *Options) *DB {
 	var options Options
 	if o != nil {
 		options = *o
@@ -80,7 +102,11 @@ func Open(db *sql.DB, o *Options) *DB {
 
 // Backend is what governance.New takes.
 func (d *DB) Backend() governance.Stores {
-	return governance.Stores{Keys: d.Keys, Policies: d.Policies, Store: d.Store, Nodes: d.Nodes, Profile: policy.Local}
+	stores := governance.Stores{Keys: d.Keys, Policies: d.Policies, Store: d.Store, Nodes: d.Nodes, Profile: policy.Local}
+	if d.Journal != nil {
+		stores.Nodes, stores.Journal, stores.Profile = nil, d.Journal, policy.Node // a node is granted money and grants none
+	}
+	return stores
 }
 
 // Close gives the kept connections back to the handle, which stays open and the
@@ -93,6 +119,7 @@ func (d *DB) Close() error { return d.db.Close() }
 type Store struct {
 	db       *sqlitetx.DB
 	policies *policy.Memory
+	journal  *journalsqlite.Store // nil: no plan names rows of one
 }
 
 // Step implements governance.Store.

@@ -8,6 +8,7 @@ import (
 	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 )
 
 // write puts the changes into the transaction.
@@ -32,6 +33,11 @@ func write(tx *sqlitetx.Tx, from *origins, ch *governance.Changes) error {
 	if ch.Node != nil {
 		if err := escrowsqlite.Write(tx, ch.Node); err != nil {
 			return err
+		}
+	}
+	if ch.Journal != nil {
+		if err := journalsqlite.Write(tx, ch.Journal); err != nil {
+			return journalError(err)
 		}
 	}
 	return writeNotes(tx, ch.Notes)

@@ -124,6 +124,8 @@ func answerTo(err error) answer {
 		a.message, a.param, a.reason = field.Field+" "+field.Why, field.Field, "invalid_request"
 	case errors.Is(err, governance.ErrStale):
 		a.message, a.reason = "what the key may do changed during the request; try again", "stale"
+	case errors.Is(err, governance.ErrNotReady):
+		a.message, a.reason = "this gateway is not ready to spend; try again", "not_ready"
 	case errors.Is(err, governance.ErrConflict), errors.Is(err, governance.ErrInFlight),
 		errors.Is(err, governance.ErrTerminal), errors.Is(err, governance.ErrPruned):
 		a.message, a.reason = "the request's id was used before", "conflict"
@@ -162,6 +164,8 @@ func refusalText(r *governance.Refusal) string {
 		text = "the request may use more than the limit allows at all"
 	case governance.ReasonMoney:
 		text = "the budget does not cover what the request may cost"
+	case governance.ReasonCredit:
+		text = "this gateway waits for its share of the budget"
 	case governance.ReasonReserved:
 		text = "requests in flight hold what is left"
 	default:

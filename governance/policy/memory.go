@@ -9,11 +9,14 @@ import (
 )
 
 // Memory is a Store in the process, for a gateway that reads its documents from files. What
-// it holds ends with the process. It is safe for concurrent use; make it with NewMemory.
+// it holds ends with the process. It is safe for concurrent use; make it with NewMemory, or, where
+// the documents are an authority's, with NewFollower.
 type Memory struct {
 	mu  sync.Mutex
 	now *held
 	old map[*held]bool // versions that some step still holds
+
+	follower bool // the set is an authority's
 }
 
 var _ Store = (*Memory)(nil)
@@ -94,6 +97,9 @@ func (m *Memory) Replace(ctx context.Context, r Replace) (Snapshot, error) {
 }
 
 func (m *Memory) edit(ctx context.Context, prepare func() (*Edit, error)) (Snapshot, error) {
+	if m.follower {
+		return Snapshot{}, ErrFollows
+	}
 	e, err := prepare()
 	if err != nil {
 		return Snapshot{}, err
@@ -105,37 +111,52 @@ func (m *Memory) edit(ctx context.Context, prepare func() (*Edit, error)) (Snaps
 	if err != nil {
 		return Snapshot{}, err
 	}
+	return now, m.confirm(ctx, old)
+}
+
+// confirm waits until the last holders of older versions have ended.
+func (m *Memory) confirm(ctx context.Context, old []*held) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmWait)
 	defer cancel()
 	for _, h := range old {
 		select {
 		case <-h.ended:
 		case <-ctx.Done():
-			return now, fmt.Errorf("%w: steps that hold the older set are still running; repeat the edit to wait again: %w", ErrUnconfirmed, ctx.Err())
+			return fmt.Errorf("%w: steps that hold the older set are still running; repeat the edit to wait again: %w", ErrUnconfirmed, ctx.Err())
 		}
 	}
-	return now, nil
+	return nil
 }
 
 // commit puts the edited set in force, and lists the older versions that are still held.
 func (m *Memory) commit(e *Edit) (Snapshot, []*held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was := m.now
-	now := was.snapshot
+	now := m.now.snapshot
 	next, err := e.On(now)
 	if err != nil {
 		return Snapshot{}, nil, err
 	}
 	if next != now.Set {
 		now.Set, now.Generation, now.Revision = next, next.generation, now.Revision+1
-		m.now = &held{snapshot: now, ended: make(chan struct{})}
-		m.old[was] = true
-		m.end(was)
+		m.put(now)
 	}
+	return now, m.holding(), nil
+}
+
+// put puts a version in the place of the one that is in force. The lock is held.
+func (m *Memory) put(next Snapshot) {
+	was := m.now
+	m.now = &held{snapshot: next, ended: make(chan struct{})}
+	m.old[was] = true
+	m.end(was)
+}
+
+// holding lists the older versions that are still held. The lock is held.
+func (m *Memory) holding() []*held {
 	old := make([]*held, 0, len(m.old))
 	for h := range m.old {
 		old = append(old, h)
 	}
-	return now, old, nil
+	return old
 }

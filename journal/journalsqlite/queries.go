@@ -35,7 +35,7 @@ const (
 	selectRecords    = wanted + `SELECT ` + recordColumns + ` FROM wanted CROSS JOIN journal_reservations r ON r.id = substr(?1, 1 + 16 * wanted.i, 16)`
 	selectOnTheirWay = `SELECT ` + recordColumns + ` FROM journal_reservations r WHERE r.state = 1`
 	insertRecord     = `INSERT INTO journal_reservations (id, fingerprint, portions, state, cost_microusd, number) VALUES (?, ?, ?, ?, ?, ?)`
-	changeRecord     = `UPDATE journal_reservations SET state = ?2, cost_microusd = ?3, number = ?4 WHERE id = ?1 AND state = 1`
+	changeRecord     = `UPDATE journal_reservations SET state = ?2, cost_microusd = ?3, number = ?4, portions = ?5 WHERE id = ?1 AND state = 1`
 	forgetRecords    = `DELETE FROM journal_reservations WHERE number > 0 AND number <= ?`
 
 	insertNote = `INSERT INTO journal_notes (at_us, actor, action, reason, poison_id, poison_used, poison_bound) VALUES (?, ?, ?, ?, ?, ?, ?)`

@@ -168,7 +168,7 @@ func Write(tx *sqlitetx.Tx, ch *journal.Changes) error {
 	}
 	for i := range ch.Changed {
 		r := &ch.Changed[i]
-		if n, err := tx.Exec(changeRecord, r.ID[:], int64(r.State), int64(r.Cost), r.Number); err != nil || n != 1 {
+		if n, err := tx.Exec(changeRecord, r.ID[:], int64(r.State), int64(r.Cost), r.Number, encode(r)); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}
 	}

@@ -34,8 +34,9 @@ type Options struct {
 //
 // Concurrency: safe; one transaction writes at a time.
 type Store struct {
-	db   *sqlitetx.DB
-	file *File
+	db     *sqlitetx.DB
+	file   *File
+	shared bool // db is closed by whoever made it
 }
 
 var _ journal.Store = (*Store)(nil)
@@ -51,10 +52,18 @@ func New(db *sql.DB, file *File, o *Options) *Store {
 	return &Store{db: sqlitetx.New(db, options), file: file}
 }
 
+// On makes a store of this module's own adapters that share one file and its one writer:
+// its type is internal. They call Load and Write in transactions of theirs, and
+// Close leaves the connections to them.
+func On(db *sqlitetx.DB, file *File) *Store { return &Store{db: db, file: file, shared: true} }
+
 // Close gives the store's connections back to the handle, which stays open, and gives up
 // the file for another process to claim.
 func (s *Store) Close() error {
-	err := s.db.Close()
+	var err error
+	if !s.shared {
+		err = s.db.Close()
+	}
 	if s.file != nil {
 		err = errors.Join(err, s.file.Release())
 	}
@@ -97,14 +106,10 @@ func (s *Store) View(ctx context.Context, plan *journal.Plan) (*journal.Loaded, 
 //
 // Errors: ErrForeign, ErrUnsafe, ErrPath, *QuarantinedError, journal.ErrUnavailable.
 func (s *Store) Migrate(ctx context.Context) error {
-	if err := s.same(ctx); err != nil {
-		return s.judge(err)
-	}
-	_, err := migratesqlite.Migrate(ctx, s.db.Handle(), nil, Source())
-	if err == nil && s.file != nil {
-		return s.file.remember()
-	}
-	return s.judge(err)
+	return s.Attach(ctx, func() error {
+		_, err := migratesqlite.Migrate(ctx, s.db.Handle(), nil, Source())
+		return err
+	})
 }
 
 // Check refuses a handle that would lose what it commits, a damaged file, and a schema
@@ -112,10 +117,19 @@ func (s *Store) Migrate(ctx context.Context) error {
 //
 // Errors: those of Migrate, ErrOlder.
 func (s *Store) Check(ctx context.Context) error {
+	return s.Attach(ctx, func() error { return migratesqlite.Check(ctx, s.db.Handle(), Source()) })
+}
+
+// Attach is what Migrate and Check have in common, for adapters that share the file: it refuses a
+// handle on another file than the one that was claimed, calls schema, which migrates or
+// checks, and sets a file aside that schema finds damaged.
+//
+// Errors: *PathError, *QuarantinedError, journal.ErrUnavailable, schema's own.
+func (s *Store) Attach(ctx context.Context, schema func() error) error {
 	if err := s.same(ctx); err != nil {
 		return s.judge(err)
 	}
-	err := migratesqlite.Check(ctx, s.db.Handle(), Source())
+	err := schema()
 	if err == nil && s.file != nil {
 		return s.file.remember()
 	}
