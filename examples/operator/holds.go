@@ -91,9 +91,15 @@ var holdCommands = map[string]operation{
 
 var verifyCommand = operation{"", func(set *flag.FlagSet) *request {
 	full := set.Bool("full", false, "read everything that is still there, and check the checkpoints too")
+	asked := questionFlags(set)
 	return &request{method: http.MethodPost, path: at("verify"), query: func(q url.Values) error {
 		if *full {
 			q.Set("full", "true")
+		}
+		for name, value := range asked {
+			if *value != "" {
+				q.Set(name, *value)
+			}
 		}
 		return nil
 	}, print: func(o *output, answer json.RawMessage) error {
@@ -114,6 +120,13 @@ var verifyCommand = operation{"", func(set *flag.FlagSet) *request {
 
 func operatorFlags(set *flag.FlagSet) (actor, reason *string) {
 	return set.String("actor", "", "`who` decides; recorded, required"), set.String("reason", "", "`why`; recorded, required")
+}
+
+// questionFlags say who asks for what changes nothing, and why.
+func questionFlags(set *flag.FlagSet) map[string]*string {
+	return map[string]*string{
+		"actor": set.String("actor", "", "`who` asks; recorded"), "reason": set.String("reason", "", "`why`; recorded"),
+	}
 }
 
 func holdTable(o *output, holds ...report.Hold) {

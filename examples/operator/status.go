@@ -69,11 +69,17 @@ var explainKey = operation{"KEY", func(set *flag.FlagSet) *request {
 	cost.money = true
 	set.Var(&tokens, "tokens", "the most `tokens` that it would use")
 	set.Var(&cost, "cost", "the most `microUSD` that it would cost, or dollars like $0.25")
+	asked := questionFlags(set)
 	return &request{method: http.MethodPost, path: under("keys/", "/explain"), print: printExplanation, body: func(string) (any, error) {
 		out := map[string]any{"model": *model, "region": *region, "free": *free, "unpriced": *unpriced}
 		for name, l := range map[string]*limit{"tokens": &tokens, "cost_microusd": &cost} {
 			if l.value != nil {
 				out[name] = *l.value
+			}
+		}
+		for name, value := range asked {
+			if *value != "" {
+				out[name] = *value
 			}
 		}
 		return out, nil

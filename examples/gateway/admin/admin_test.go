@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -378,15 +379,22 @@ func TestBooks(t *testing.T) {
 
 	var notes report.NotePage
 	w.must("GET", "notes", nil, &notes)
-	require.Len(t, notes.Notes, 3, "one finding and two releases")
-	require.Contains(t, string(notes.Notes[2].Before), `"frozen":true,"consumed":`)
+	require.Len(t, notes.Notes, 5, "two questions, one finding and two releases")
+	require.Equal(t, "explain", notes.Notes[0].Action)
+	require.JSONEq(t, `{"key":"app","model":"demo","tokens":10,"cost_microusd":501,"admitted":false}`, string(notes.Notes[0].After))
+	require.Contains(t, string(notes.Notes[4].Before), `"frozen":true,"consumed":`)
 
 	var v report.Verification
 	w.must("POST", "verify", nil, &v)
 	require.True(t, v.Balanced)
 	require.Equal(t, int64(2), v.Accounts)
-	w.must("POST", "verify?full=true", nil, &v)
+	w.must("POST", "verify?full=true&actor=auditor&reason=month", nil, &v)
 	require.True(t, v.Balanced)
+	w.must("GET", "notes", nil, &notes)
+	require.Len(t, notes.Notes, 7)
+	last := notes.Notes[6]
+	require.Equal(t, [3]string{"verify", "auditor", "month"}, [3]string{last.Action, last.Actor, last.Reason})
+	require.JSONEq(t, `{"full":true,"accounts":2,"reservations":`+strconv.FormatInt(v.Reservations, 10)+`,"differences":0}`, string(last.After))
 
 	var done report.Pruning
 	w.must("POST", "prune", object{"older_than": "720h", "actor": "ops", "reason": "kept for long enough"}, &done)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -42,8 +43,10 @@ func (a *api) explain(c *call) (any, error) {
 	}
 	var r governance.Request
 	var tokens, cost int64
+	asked := asking()
 	if err := fields(data, map[string]any{
 		"model": &r.Model, "region": &r.Region, "tokens": &tokens, "cost_microusd": &cost, "free": &r.Bound.Free, "unpriced": &r.Bound.Unpriced,
+		"actor": &asked.actor, "reason": &asked.reason,
 	}); err != nil {
 		return nil, err
 	}
@@ -55,7 +58,9 @@ func (a *api) explain(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return report.ExplanationOf(e), nil
+	return report.ExplanationOf(e), a.record(c, "explain", asked, map[string]any{
+		"key": r.Principal.KeyID, "model": r.Model, "tokens": tokens, "cost_microusd": cost, "admitted": e.Refusal == nil,
+	})
 }
 
 func (a *api) listHolds(c *call) (any, error) {
@@ -73,6 +78,7 @@ func (a *api) listHolds(c *call) (any, error) {
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
+	a.Logger.InfoContext(c.ctx, "admin: holds are listed", "team", q.Team, "key", q.Key, "open", q.Open)
 	holds, err := a.Governor.Holds(c.ctx, q)
 	if err != nil {
 		return nil, err
@@ -175,7 +181,8 @@ func (a *api) release(c *call) (any, error) {
 
 func (a *api) verify(c *call) (any, error) {
 	var q governance.VerifyQuery
-	if err := c.parameters(map[string]any{"full": &q.Full}); err != nil {
+	asked := asking()
+	if err := c.parameters(map[string]any{"full": &q.Full, "actor": &asked.actor, "reason": &asked.reason}); err != nil {
 		return nil, err
 	}
 	if data, err := c.body(); err != nil {
@@ -187,7 +194,23 @@ func (a *api) verify(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return report.VerificationOf(v), nil
+	return report.VerificationOf(v), a.record(c, "verify", asked, map[string]any{
+		"full": q.Full, "accounts": v.Accounts, "reservations": v.Permits, "differences": len(v.Differences),
+	})
+}
+
+// question is who asks for what changes nothing, and why. Both may be left out.
+type question struct{ actor, reason string }
+
+func asking() question { return question{"admin", "none was given"} }
+
+// record keeps that an audit was made and what it found.
+func (a *api) record(c *call, action string, q question, found map[string]any) error {
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return a.Governor.Note(c.ctx, governance.Note{Actor: q.actor, Action: action, Reason: q.reason, After: string(text)})
 }
 
 func (a *api) prune(c *call) (any, error) {
