@@ -170,6 +170,9 @@ func ScrubCommit(err error) error {
 	return scrubAt(Commit, err)
 }
 
+// ScrubStatement is Scrub for the answer to a statement that commits by itself.
+func ScrubStatement(err error) error { return scrubAt(Piped, err) }
+
 func scrubAt(p Phase, err error) error {
 	if err == nil {
 		return nil
