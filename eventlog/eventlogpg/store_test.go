@@ -2,34 +2,130 @@ package eventlogpg_test
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/eventlog"
 	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogtest"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
+	"github.com/tallystick-go/tallystick/internal/pgtest/pgwire"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
-func fresh(t testing.TB) (*eventlogpg.Store, *pgtest.DB) {
-	t.Helper()
-	db := pgtest.New(t)
-	return at(t, db), db
+// places remembers where a store keeps its log. adjust is how pools are opened.
+type places struct {
+	mu     sync.Mutex
+	of     map[eventlog.Store]*pgtest.DB
+	adjust func(*pgxpool.Config)
 }
 
-func at(t testing.TB, db *pgtest.DB) *eventlogpg.Store {
+func (p *places) open(t testing.TB, db *pgtest.DB) eventlog.Store {
 	t.Helper()
-	s, err := eventlogpg.New(db.Pool, &eventlogpg.Options{Schema: db.Schema})
-	require.NoError(t, err)
-	require.NoError(t, s.Migrate(t.Context()))
-	require.NoError(t, s.Check(t.Context()))
+	s := at(t, db.Connect(t, p.adjust), db.Schema)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[s] = db
 	return s
 }
 
+func (p *places) where(s eventlog.Store) *pgtest.DB {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[s]
+}
+
+// held is a transaction of the caller's, with the store that appends in it.
+type held struct {
+	pgx.Tx
+	s *eventlogpg.Store
+}
+
+func (h held) Append(ctx context.Context, appends ...eventlog.Append) ([]eventlog.Appended, error) {
+	return h.s.AppendTx(ctx, h.Tx, appends...)
+}
+
+func begin(t testing.TB, pool *pgxpool.Pool, s eventlog.Store) held {
+	t.Helper()
+	ctx := context.Background()
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(ctx) })
+	_, err = tx.Exec(ctx, "select pg_current_xact_id()") // now it has begun
+	require.NoError(t, err)
+	return held{tx, s.(*eventlogpg.Store)}
+}
+
+func harness(dsn string, adjust func(*pgxpool.Config)) eventlogtest.Harness {
+	p := &places{of: map[eventlog.Store]*pgtest.DB{}, adjust: adjust}
+	return eventlogtest.Harness{
+		Features: eventlogtest.Features{Handles: true, Open: true},
+		New: func(t testing.TB) eventlog.Store {
+			db := pgtest.New(t)
+			if dsn != "" {
+				db.DSN = dsn
+			}
+			return p.open(t, db)
+		},
+		Reopen: func(t testing.TB, s eventlog.Store) eventlog.Store { return p.open(t, p.where(s)) },
+		Begin: func(t testing.TB, s eventlog.Store) eventlogtest.Tx {
+			return begin(t, p.where(s).Connect(t, p.adjust), s)
+		},
+	}
+}
+
+func TestStore(t *testing.T) { eventlogtest.Run(t, harness("", nil)) }
+
+// TestStoreModes runs the suite as poolers and hostile sessions would have it: no named statements, no
+// binary formats, another time zone, another search_path, another isolation.
+func TestStoreModes(t *testing.T) {
+	for name, mode := range map[string]pgx.QueryExecMode{
+		"Exec": pgx.QueryExecModeExec, "SimpleProtocol": pgx.QueryExecModeSimpleProtocol, "DescribeExec": pgx.QueryExecModeDescribeExec, "CacheDescribe": pgx.QueryExecModeCacheDescribe,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name != "SimpleProtocol" && (testing.Short() || os.Getenv(pgwire.EnvEach) != "") {
+				t.Skip("the mode that differs most is enough for a short run")
+			}
+			t.Parallel()
+			eventlogtest.Run(t, harness("", func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = mode
+				c.ConnConfig.RuntimeParams["timezone"] = "Asia/Kathmandu"
+				c.ConnConfig.RuntimeParams["datestyle"] = "German, DMY"
+				c.ConnConfig.RuntimeParams["search_path"] = "pg_catalog"
+			}))
+		})
+	}
+}
+
+// TestBouncer runs the suite through PgBouncer in transaction mode.
+func TestBouncer(t *testing.T) {
+	b := pgtest.PgBouncer(t, pgtest.Shared(t).DSN())
+	eventlogtest.Run(t, harness(b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }))
+}
+
+// fresh is a store in a schema of its own.
+func fresh(t testing.TB) (*eventlogpg.Store, *pgtest.DB) {
+	t.Helper()
+	db := pgtest.New(t)
+	return at(t, db.Pool, db.Schema), db
+}
+
+func at(t testing.TB, pool *pgxpool.Pool, schema string) *eventlogpg.Store {
+	t.Helper()
+	s, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: schema})
+	require.NoError(t, err)
+	require.NoError(t, s.Migrate(context.Background()))
+	require.NoError(t, s.Check(context.Background()))
+	return s
+}
+
+// one is an append of one event.
 func one(stream, id string, e eventlog.Expect) eventlog.Append {
 	return eventlog.Append{Stream: stream, Expect: e, Producer: "p", Events: []eventlog.Event{{ID: id, Type: "t", Schema: 1, Data: []byte(id)}}}
 }
@@ -49,41 +145,4 @@ func drain(t testing.TB, s eventlog.Store, c eventlog.Cursor, limit int) ([]stri
 			return ids, c
 		}
 	}
-}
-
-func TestSmoke(t *testing.T) {
-	s, db := fresh(t)
-	ctx := t.Context()
-	got, err := s.Append(ctx, []eventlog.Append{one("a", "1", eventlog.Empty), one("a", "2", eventlog.Any), one("b", "3", 0)})
-	require.NoError(t, err)
-	fmt.Println(got)
-	_, err = s.Append(ctx, []eventlog.Append{one("a", "4", eventlog.Empty)})
-	require.ErrorIs(t, err, eventlog.ErrConflict)
-	fmt.Println(err)
-	got, err = s.Append(ctx, []eventlog.Append{one("a", "1", eventlog.Empty), one("a", "2", eventlog.Any), one("b", "3", 0)})
-	require.NoError(t, err)
-	fmt.Println(got)
-
-	// A transaction that began after all that had finished, and has an early position.
-	low, err := db.Pool.Begin(ctx)
-	require.NoError(t, err)
-	var x string
-	require.NoError(t, low.QueryRow(ctx, "select pg_current_xact_id()::text").Scan(&x))
-	high, err := db.Pool.Begin(ctx)
-	require.NoError(t, err)
-	_, err = s.AppendTx(ctx, high, one("c", "5", eventlog.Any))
-	require.NoError(t, err)
-	_, err = s.AppendTx(ctx, low, one("d", "6", eventlog.Any))
-	require.NoError(t, err)
-	require.NoError(t, low.Commit(ctx))
-	ids, c := drain(t, s, eventlog.Cursor{}, 2)
-	require.Equal(t, []string{"1", "2", "3", "6"}, ids)
-	fmt.Println(c.Open(), c.Open().Next, c.Through(), len(c.String()))
-	require.NoError(t, high.Commit(ctx))
-	ids, c = drain(t, s, c, 2)
-	require.Equal(t, []string{"5"}, ids)
-	fmt.Println(c.Open(), c.Open().Next, c.Through(), len(c.String()))
-	h, err := s.Holders(ctx, c)
-	require.NoError(t, err)
-	fmt.Println(h)
 }
