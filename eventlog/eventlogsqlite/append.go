@@ -96,4 +96,3 @@ func appendRows(t tx, appends []eventlog.Append, rows []eventlog.Row) ([]eventlo
 func (s *Store) SaveTx(ctx context.Context, caller *sql.Tx, c eventlog.Checkpoint) error {
 	return coreError(save(callersTx{ctx, caller}, c))
 }
-

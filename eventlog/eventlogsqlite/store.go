@@ -57,7 +57,7 @@ type tx interface {
 type ownTx struct{ *sqlitetx.Tx }
 
 func (t ownTx) exec(query string, args ...any) (int64, error) { return t.Exec(query, args...) }
-func (t ownTx) now() int64                                     { return t.Now }
+func (t ownTx) now() int64                                    { return t.Now }
 
 func (t ownTx) each(query string, visit func(func(...any) error) error, args ...any) error {
 	rows, err := t.Query(query, args...)
