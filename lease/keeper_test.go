@@ -1,0 +1,5 @@
+package lease_test
+
+import "log/slog"
+
+var quiet = slog.New(slog.DiscardHandler)

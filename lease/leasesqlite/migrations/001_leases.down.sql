@@ -1,0 +1,3 @@
+DROP TRIGGER leases_are_kept;
+DROP TABLE leases;
+DROP TABLE lease_origin;
