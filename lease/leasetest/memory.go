@@ -8,8 +8,8 @@ import (
 	"github.com/tallystick-go/tallystick/lease"
 )
 
-// Memory is a lease.Leaser in memory, for tests of what uses leases: its clock moves by Advance only, and
-// Intercept puts trouble in the way. It guards nothing outside of its process.
+// Memory is a lease.Leaser in memory, for tests of what uses leases: its clock is the process's, or that of
+// a bubble of testing/synctest, and Advance moves it ahead; Intercept puts trouble in the way. It guards nothing outside of its process.
 //
 // Concurrency: safe for concurrent use.
 type Memory struct {
@@ -23,7 +23,7 @@ type Memory struct {
 type data struct {
 	mu     sync.Mutex
 	origin string
-	now    time.Time
+	ahead  time.Duration
 	rows   map[string]lease.Row
 }
 
@@ -31,7 +31,7 @@ var _ lease.Leaser = (*Memory)(nil)
 
 // NewMemory makes an empty store.
 func NewMemory() *Memory {
-	return &Memory{history: &lease.History{}, data: &data{origin: "memory", now: time.Unix(1_900_000_000, 0).UTC(), rows: map[string]lease.Row{}}}
+	return &Memory{history: &lease.History{}, data: &data{origin: "memory", rows: map[string]lease.Row{}}}
 }
 
 // Handle is the same data, as another process sees it.
@@ -41,7 +41,7 @@ func (m *Memory) Handle() *Memory { return &Memory{data: m.data, history: &lease
 func (m *Memory) Advance(d time.Duration) {
 	m.data.mu.Lock()
 	defer m.data.mu.Unlock()
-	m.data.now = m.data.now.Add(d)
+	m.data.ahead += d
 }
 
 // Rewind sets a name back to an earlier generation, which nobody holds then, as a restored backup would. 0 removes it.
@@ -170,7 +170,7 @@ func (m *Memory) call(ctx context.Context, call, name string, do func() error) e
 
 func (d *data) row(name string) lease.Row {
 	r := d.rows[name]
-	r.Name, r.Origin, r.Now = name, d.origin, d.now
+	r.Name, r.Origin, r.Now = name, d.origin, time.Now().Add(d.ahead).UTC().Round(0)
 	return r
 }
 
