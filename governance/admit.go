@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -29,10 +28,10 @@ type admission struct {
 	fingerprint Fingerprint
 	slot        slotTicket
 
-	at       int64 // when admitted, if err is nil
-	terms    *terms
-	accounts []escrow.Account // of a node's journal, in which it reserved
-	err      error
+	at     int64 // when admitted, if err is nil
+	terms  *terms
+	credit []journal.Need // what it reserved in a node's journal
+	err    error
 }
 
 // admit decides one admission on the sheet: all constraints reserve, or nothing
@@ -264,11 +263,8 @@ func (s *sheet) reserve(a *admission, credit []journal.Need) {
 		Tokens: int64(a.request.Bound.Tokens), Cost: int64(a.request.Bound.Cost),
 		Segments: appendSegments(make([]byte, 0, 1+16*len(segments)), segments), Flags: a.request.Bound.flags(),
 	})
-	if a.accounts = nil; len(credit) > 0 {
+	if a.credit = credit; len(credit) > 0 {
 		s.made[len(s.made)-1].Flags |= FlagJournal
-		for i := range credit {
-			a.accounts = append(a.accounts, credit[i].Account)
-		}
 	}
 	a.at, a.terms = s.now, t
 }

@@ -19,10 +19,12 @@ type VerifyQuery struct {
 
 // VerifyReport is what Verify found.
 type VerifyReport struct {
-	Accounts    int64
-	Permits     int64 // reservations that the sums contain, one per permit and account
-	Pruned      int64 // accounts of which the oldest entries are gone: a full verification begins behind them
-	Differences []Difference
+	Accounts int64
+	Permits  int64 // reservations that the sums contain, one per permit and account
+	Pruned   int64 // accounts of which the oldest entries are gone: a full verification begins behind them
+	// Reservations counts those on their way in a node's journal; each was compared with its permit.
+	Reservations int64
+	Differences  []Difference
 }
 
 // How many batches are added up between two looks at the store, and how many at
@@ -38,8 +40,8 @@ const foldEvery = 32
 // Verify recomputes every account from its checkpoint and the permits behind it, and
 // compares. Permits that can no longer change are added up without any lock; those
 // that still may, a few entries, and the comparison are left for the account's own
-// lock. Accounts that are right get a new checkpoint now and then. A healthy store
-// has no difference.
+// lock. Accounts that are right get a new checkpoint now and then. On a node the journal's
+// reservations are added up too. A healthy store has no difference.
 //
 // Concurrency: safe while admissions, settlements and Prune go on.
 // Errors: ErrUnavailable, ErrUnknownOutcome, ErrCorrupt, ErrClosed.
@@ -62,6 +64,9 @@ func (g *Governor) Verify(ctx context.Context, q VerifyQuery) (VerifyReport, err
 		}
 		return nil
 	})
+	if err == nil {
+		err = g.balance(ctx, &v)
+	}
 	return v, err
 }
 

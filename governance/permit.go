@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/tallystick-go/tallystick/escrow"
+	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -21,7 +21,7 @@ type Permit struct {
 	terms     *terms
 	set       *constraintSet // what applied at admission
 	principal *keys.Principal
-	accounts  []escrow.Account // of a node's journal, in which it reserved
+	credit    []journal.Need // what it reserved in a node's journal
 
 	mu    sync.Mutex
 	bound Bound
@@ -29,7 +29,7 @@ type Permit struct {
 }
 
 func (g *Governor) permit(a *admission) *Permit {
-	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, set: a.set, principal: a.request.Principal, accounts: a.accounts, bound: a.request.Bound}
+	p := &Permit{g: g, id: a.id, at: a.at, owner: a.owner, terms: a.terms, set: a.set, principal: a.request.Principal, credit: a.credit, bound: a.request.Bound}
 	if p.terms.incarnation != 0 {
 		g.slots.track(p)
 	}
@@ -99,7 +99,7 @@ func (p *Permit) Raise(ctx context.Context, to Bound) error {
 	principal := p.principal
 	p.mu.Unlock()
 	return p.g.upToDate(ctx, principal, func(current *keys.Principal, set *constraintSet) error {
-		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: set, principal: current, accounts: p.accounts, to: to}
+		task := &raising{id: p.id, owner: p.owner, terms: p.terms, set: set, principal: current, credit: p.credit, to: to}
 		if err := p.g.run(ctx, task); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (o *settlement) hopeless(err error) bool {
 func (o *raising) plan(p *planner) {
 	p.holds(o.terms)
 	p.permits = append(p.permits, o.id)
-	p.reserved(o.id, o.accounts...)
+	p.reserved(o.id, o.credit...)
 	p.keys = append(p.keys, o.principal.KeyID)
 	p.policies = p.policies || o.set.rules != nil
 }

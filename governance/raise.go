@@ -3,8 +3,8 @@ package governance
 import (
 	"fmt"
 
-	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -13,9 +13,9 @@ type raising struct {
 	id        PermitID
 	owner     Nonce
 	terms     *terms
-	set       *constraintSet   // the limits in force; a captured constraint that is no longer there has none
-	principal *keys.Principal  // whose limits they are
-	accounts  []escrow.Account // of a node's journal, in which the permit reserved
+	set       *constraintSet  // the limits in force; a captured constraint that is no longer there has none
+	principal *keys.Principal // whose limits they are
+	credit    []journal.Need  // what the permit reserved in a node's journal
 	to        Bound
 
 	reached Bound // what is reserved now
@@ -100,7 +100,7 @@ func (s *sheet) raise(o *raising) {
 		return
 	}
 	if more.Cost > 0 {
-		if o.err = s.till.raise(rec, o.set, rec.Cost+int64(more.Cost)); o.err != nil {
+		if o.err = s.till.raise(rec, o.set, o.credit, rec.Cost+int64(more.Cost)); o.err != nil {
 			return
 		}
 	}

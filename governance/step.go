@@ -193,6 +193,8 @@ func (p *planner) holds(t *terms) {
 	}
 }
 
+func sortPermits(list []PermitID) { slices.SortFunc(list, comparePermits) }
+
 func (g *Governor) planOf(tasks []task, skip bool, said *said) *Plan {
 	p := planner{said: said}
 	for _, t := range tasks {
@@ -209,7 +211,7 @@ func (g *Governor) planOf(tasks []task, skip bool, said *said) *Plan {
 	}
 	slices.SortFunc(p.accounts, AccountKey.Compare)
 	slices.Sort(p.keys)
-	slices.SortFunc(p.permits, func(a, b PermitID) int { return bytes.Compare(a[:], b[:]) })
+	sortPermits(p.permits)
 	return &Plan{
 		Batch: BatchID(NewPermitID(g.options.Now())), Constraints: p.constraints, Accounts: slices.Compact(p.accounts),
 		Keys: slices.Compact(p.keys), Permits: slices.Compact(p.permits), Entries: p.entries, Checkpoint: p.checkpoint, Policies: p.policies, Node: p.node, Journal: p.journal, NoTerms: p.entries == nil, SkipLocked: skip,

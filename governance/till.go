@@ -40,7 +40,7 @@ func (t *till) closed() error {
 // claim is what a request asks of the budgets that a node has no accounts of.
 type claim struct {
 	needs   []journal.Need
-	of      []*Constraint // aligned with needs
+	of      []*Constraint // whose needs they are
 	binding []Verdict     // of budgets that no credit could cover
 }
 
@@ -176,11 +176,6 @@ func (t *till) lacks(err error, c claim) ([]Verdict, error) {
 
 // budget is the one that is in force for an account; one that was deleted has no limit here.
 func (c *claim) budget(a *escrow.Account) *Constraint {
-	for i := range c.needs {
-		if c.needs[i].Account == *a && i < len(c.of) {
-			return c.of[i]
-		}
-	}
 	id := constraintOf(a)
 	for _, budget := range c.of {
 		if budget.ID == id.ID {
@@ -191,18 +186,21 @@ func (c *claim) budget(a *escrow.Account) *Constraint {
 	return id
 }
 
-// raise takes what is missing to a cost, in the accounts that the permit captured.
-func (t *till) raise(rec *Record, set *constraintSet, to int64) error {
+// raise takes what is missing to a cost, in the accounts that the permit reserved in.
+func (t *till) raise(rec *Record, set *constraintSet, credit []journal.Need, to int64) error {
 	if t == nil || rec.Flags&FlagJournal == 0 {
 		return nil
 	}
-	var c claim
+	c := claim{needs: slices.Clone(credit)}
+	for i := range c.needs {
+		c.needs[i].Amount = amount.MicroUSD(to)
+	}
 	if set != nil {
 		for i := range set.budgets {
 			c.of = append(c.of, &set.budgets[i])
 		}
 	}
-	return t.refusal(t.book.Raise(journal.ID(rec.ID), amount.MicroUSD(to)), c)
+	return t.refusal(t.book.Raise(journal.Reservation{ID: journal.ID(rec.ID), Needs: c.needs}), c)
 }
 
 // discharge ends what a permit holds in the journal, before anything of its cells is changed. What
@@ -284,7 +282,7 @@ func (p *planner) credit(s *constraintSet) {
 }
 
 // reserved names what a permit may hold in the journal.
-func (p *planner) reserved(id PermitID, accounts ...escrow.Account) {
+func (p *planner) reserved(id PermitID, credit ...journal.Need) {
 	if p.said == nil {
 		return
 	}
@@ -292,8 +290,8 @@ func (p *planner) reserved(id PermitID, accounts ...escrow.Account) {
 	if !slices.Contains(p.journal.Reservations, journal.ID(id)) {
 		p.journal.Reservations = append(p.journal.Reservations, journal.ID(id))
 	}
-	for _, a := range accounts {
-		if !slices.Contains(p.journal.Accounts, a) {
+	for i := range credit {
+		if a := credit[i].Account; !slices.Contains(p.journal.Accounts, a) {
 			p.journal.Accounts = append(p.journal.Accounts, a)
 		}
 	}

@@ -8,26 +8,26 @@ import (
 	"github.com/tallystick-go/tallystick/governance/amount"
 )
 
-// Raise makes every need of a reservation reach an amount, in the accounts that it
-// already holds something of, or changes nothing. It is absolute and monotone: needs that have
-// reached the amount keep what they hold.
+// Raise makes each need of a reservation reach its amount, or changes nothing: r names the
+// accounts that were reserved in, in the same order. It is absolute and monotone: a need that has
+// reached its amount keeps what it holds.
 //
-// Units: to is microUSD per need.
-// Retry: safe with the same amount.
-// Errors: *FieldError, ErrNotFound, ErrEnded, *PoisonedError, *Shortage, Terms.Refuse.
-func (b *Book) Raise(id ID, to amount.MicroUSD) error {
-	if to < 0 {
-		return invalid("to", "must not be negative")
+// Retry: safe with the same r.
+// Errors: *FieldError, ErrNotFound, ErrEnded, ErrConflict (other accounts), *PoisonedError,
+// *Shortage, Terms.Refuse.
+func (b *Book) Raise(r Reservation) error {
+	if err := r.validate(); err != nil {
+		return err
 	}
-	i, ok := b.ids[id]
+	i, ok := b.ids[r.ID]
 	if !ok {
 		return ErrNotFound
 	}
-	r := &b.records[i]
-	if r.State != Reserved {
+	known := &b.records[i]
+	if known.State != Reserved {
 		return ErrEnded
 	}
-	more, err := b.below(r, to)
+	more, places, err := b.below(known, r.Needs)
 	if err != nil || len(more) == 0 {
 		return err
 	}
@@ -37,49 +37,42 @@ func (b *Book) Raise(id ID, to amount.MicroUSD) error {
 	if err := b.poisoned(); err != nil {
 		return err
 	}
-	needs := make([]Need, len(more))
-	for k := range more {
-		needs[k] = more[k].Need
-	}
-	if err := b.lacks(needs, true); err != nil {
+	if err := b.lacks(more, true); err != nil {
 		return err
 	}
-	portions := slices.Clone(r.Portions)
+	portions := slices.Clone(known.Portions)
 	for k := range more {
-		for _, p := range b.take(nil, more[k].place, &more[k].Need) {
+		for _, p := range b.take(nil, places[k], &more[k]) {
 			portions = join(portions, p)
 		}
 	}
-	r.Portions = portions
-	r.changed = !r.made
+	known.Portions, known.changed = portions, !known.made
 	return nil
 }
 
-// share is what one need of a reservation lacks to an amount.
-type share struct {
-	Need
-	place int // among the reservation's needs
-}
-
-// below lists the needs that hold less than an amount.
-func (b *Book) below(r *entry, to amount.MicroUSD) (list []share, err error) {
-	for first := 0; first < len(r.Portions); {
-		place := r.Portions[first].Need
-		l := &b.lines[b.byID[r.Portions[first].Grant]]
-		var has amount.MicroUSD
-		last := first
-		for ; last < len(r.Portions) && r.Portions[last].Need == place; last++ {
-			has += r.Portions[last].Amount
+// below lists what the needs lack to their amounts, and their places among all needs.
+func (b *Book) below(r *entry, needs []Need) (more []Need, places []int, err error) {
+	has := make([]amount.MicroUSD, len(needs))
+	for i := range r.Portions {
+		p := &r.Portions[i]
+		if p.Need >= len(needs) {
+			return nil, nil, ErrConflict
 		}
-		if has < to {
-			list = append(list, share{Need{Account: l.Account, Amount: to - has, Soft: l.Meter}, place})
+		if l := b.lineOf(p); l != nil && (l.Account != needs[p.Need].Account || l.Meter != needs[p.Need].Soft) {
+			return nil, nil, ErrConflict
 		}
-		first = last
+		has[p.Need] += p.Amount
 	}
-	if len(r.Portions)+len(list)*len(b.lines) > mostPortions {
-		return nil, invalid("to", "would make too many portions of the reservation; end it and begin another")
+	for i := range needs {
+		if lack := needs[i]; has[i] < lack.Amount {
+			lack.Amount -= has[i]
+			more, places = append(more, lack), append(places, i)
+		}
 	}
-	return list, nil
+	if len(r.Portions)+len(b.lines) > mostPortions {
+		return nil, nil, invalid("needs", "would be of too many grants; end the reservation and begin another")
+	}
+	return more, places, nil
 }
 
 // join adds a portion to a list that is in the order of the needs.

@@ -21,7 +21,7 @@ func openFull(t testing.TB, path string, c *clock, pages int64) *opened {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{governancesqlite.Open(db, &governancesqlite.Options{Now: c.now}), db, path, c}
+	o := &opened{DB: governancesqlite.Open(db, &governancesqlite.Options{Now: c.now}), sql: db, path: path, clock: c}
 	t.Cleanup(func() { _ = o.Close(); _ = db.Close() })
 	return o
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancesqlite"
 	"github.com/tallystick-go/tallystick/governance/governancetest"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keystest"
 )
@@ -29,6 +30,7 @@ type opened struct {
 	sql   *sql.DB
 	path  string
 	clock *clock
+	file  *journalsqlite.File // not nil: a node's
 }
 
 func now() *clock {
@@ -48,8 +50,31 @@ func openWith(t testing.TB, driver, path string, options *governancesqlite.Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{governancesqlite.Open(db, options), db, path, c}
+	o := &opened{DB: governancesqlite.Open(db, options), sql: db, path: path, clock: c}
 	t.Cleanup(func() {
+		_ = o.Close()
+		_ = db.Close()
+	})
+	if err := o.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// openNode claims a file, also from a process that still has it, as after a crash.
+func openNode(t testing.TB, path string, c *clock) *opened {
+	t.Helper()
+	file, err := journalsqlite.Claim(path, &journalsqlite.ClaimOptions{TakeOver: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", file.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &opened{DB: governancesqlite.OpenNode(db, file, &governancesqlite.Options{Now: c.now}), sql: db, path: path, clock: c, file: file}
+	t.Cleanup(func() {
+		_ = o.Journal.Close()
 		_ = o.Close()
 		_ = db.Close()
 	})
@@ -61,12 +86,18 @@ func openWith(t testing.TB, driver, path string, options *governancesqlite.Optio
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true, Policies: true, Nodes: true},
+		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true, Policies: true, Nodes: true, Journal: true},
+		Node: func(t testing.TB) governance.Backend {
+			return openNode(t, filepath.Join(t.TempDir(), "node.db"), now())
+		},
 		New: func(t testing.TB) governance.Backend {
 			return open(t, filepath.Join(t.TempDir(), "governance.db"), now())
 		},
 		Reopen: func(t testing.TB, b governance.Backend) governance.Backend {
 			o := b.(*opened)
+			if o.file != nil {
+				return openNode(t, o.path, o.clock)
+			}
 			return open(t, o.path, o.clock)
 		},
 		Advance: func(_ testing.TB, b governance.Backend, d time.Duration) {

@@ -35,6 +35,9 @@ type Features struct {
 	Policies bool
 	// Nodes: the backend keeps nodes and answers Plan.Node: an Authority can grant from it.
 	Nodes bool
+	// Journal: there is a backend of the profile policy.Node, which answers Plan.Journal. Needs
+	// Node; where Durable is claimed too, Reopen takes one.
+	Journal bool
 }
 
 // Harness tells the suite how to make and handle stores.
@@ -49,6 +52,8 @@ type Harness struct {
 	// Reopen returns another handle on b's data while b stays usable (Shared), or one
 	// on the same data after b was closed (Durable alone). It too cleans up by itself.
 	Reopen func(t testing.TB, b governance.Backend) governance.Backend
+	// Node returns an empty, migrated backend of the profile policy.Node, and cleans it up.
+	Node func(t testing.TB) governance.Backend
 	// Advance moves the clock of b's data, as every handle sees it, by d. It may be
 	// negative. The clock may also run by itself.
 	Advance func(t testing.TB, b governance.Backend, d time.Duration)
@@ -82,7 +87,7 @@ func governorGroups() []group {
 		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
 		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()}, {"Notes", notesCases()},
 		{"Policies", policiesCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", slices.Concat(verifyCases(), booksCases())},
-		{"Prune", pruneCases()}, {"Restart", restartCases()}, {"Authority", authorityCases()},
+		{"Prune", pruneCases()}, {"Restart", restartCases()}, {"Authority", authorityCases()}, {"Node", nodeCases()},
 		{"Random", randomCases()},
 	}
 }
@@ -96,6 +101,9 @@ func Run(t *testing.T, h Harness) {
 	}
 	if (h.Features.Durable || h.Features.Shared) && h.Reopen == nil {
 		t.Fatal("the harness claims Durable or Shared and has no Reopen")
+	}
+	if h.Features.Journal && h.Node == nil {
+		t.Fatal("the harness claims Journal and has no Node")
 	}
 	if !h.all(t, storeGroups()) {
 		t.Fatal("the store breaks rules of governance.Store; the cases with a Governor on top of it were left out")
@@ -146,6 +154,8 @@ func (f Features) beyond(claimed Features) string {
 		return "Policies"
 	case f.Nodes && !claimed.Nodes:
 		return "Nodes"
+	case f.Journal && !claimed.Journal:
+		return "Journal"
 	}
 	return ""
 }

@@ -486,6 +486,10 @@ func testSettle(t *testing.T, h Harness) {
 
 // books compares every grant with itself: what was granted is accounted for, to the last.
 func (r *rig) books() error {
+	list, err := journal.Audit(r.load(&journal.Plan{Everything: true, OnTheirWay: true}))
+	if err != nil || len(list) > 0 {
+		return errors.Join(err, fmt.Errorf("reservations and grants differ: %v", list))
+	}
 	for _, g := range r.load(&journal.Plan{Everything: true}).Grants {
 		if err := g.Validate(); err != nil {
 			return err

@@ -28,7 +28,7 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("the harness needs New and Reopen")
 	}
 	for name, f := range map[string]func(*testing.T, Harness){
-		"Step": testStep, "Open": testOpen, "Reserve": testReserve, "Settle": testSettle, "Beat": testBeat, "Random": testRandom,
+		"Step": testStep, "Open": testOpen, "Reserve": testReserve, "Settle": testSettle, "Raise": testRaise, "Beat": testBeat, "Random": testRandom,
 	} {
 		t.Run(name, func(t *testing.T) { f(t, h) })
 	}

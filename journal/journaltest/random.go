@@ -73,6 +73,17 @@ func play(t *testing.T, h Harness, rnd *rand.Rand, steps int) {
 			case !errors.Is(err, journal.ErrShortage):
 				t.Fatal(err)
 			}
+		case n < 52:
+			if list := open(); len(list) > 0 {
+				s := list[rnd.IntN(len(list))]
+				more := larger(s.needs, func() amount.MicroUSD { return amount.MicroUSD(rnd.IntN(20)) })
+				switch err := r.more(s.id, more); {
+				case err == nil:
+					s.needs = more
+				case !errors.Is(err, journal.ErrShortage):
+					t.Fatal(err)
+				}
+			}
 		case n < 75:
 			if list := open(); len(list) > 0 {
 				s := list[rnd.IntN(len(list))]
