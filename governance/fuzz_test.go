@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/tallystick-go/tallystick/escrow"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/quota"
 )
 
@@ -17,6 +19,14 @@ func FuzzTerms(f *testing.F) {
 	f.Add((&terms{}).append(nil))
 	f.Add((&terms{keyID: "k", teamID: "t", user: "u", model: "m", region: "r", guardrail: "g", price: []byte{1}, incarnation: 9, holds: []hold{
 		{constraint: ConstraintID{1}, kind: KindTokenRate, window: allTime}, {constraint: ConstraintID{2}, kind: KindMoney, window: quota.Window{Start: -5, End: 5}},
+	}}).append(nil))
+	f.Add((&grantTerms{
+		node: "n", number: 3, boot: escrow.BootID{7}, expires: 9, account: escrow.Account{
+			Policy: "p", Rule: "r", Subject: policy.Subject{Team: "t", User: "u"}, Period: quota.Week, Window: quota.Window{Start: -5, End: 5},
+		},
+	}).append(nil))
+	f.Add((&grantTerms{node: "n", number: 1, meter: true, account: escrow.Account{
+		Policy: "p", Rule: "r", Subject: policy.Subject{User: "u"}, Period: quota.Day, Window: quota.Window{End: 1 << 60},
 	}}).append(nil))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		tm, err := decodeTerms(p)
