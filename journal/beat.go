@@ -525,11 +525,17 @@ func (t *taking) remember() {
 	j.beat.answered, j.beat.mark, j.beat.definitions = t.h.Sequence, t.a.Mark, t.current()
 	j.beat.answeredAll = !t.rest
 	j.beat.clock, j.beat.read = t.a.Now, t.sent
-	for a, d := range j.demands {
+	for a, d := range maps.Clone(j.demands) {
 		def, ok := j.beat.definitions[a]
 		if !ok {
+			// In the budget's next window as much will be needed as in this one.
 			delete(j.demands, a)
-			continue
+			next, goes := t.successor(a)
+			if !goes || j.demands[next] != nil {
+				continue
+			}
+			j.demands[next], def = d, j.beat.definitions[next]
+			j.wake()
 		}
 		d.roll(now, def.Grant, def.Renew)
 	}
@@ -543,6 +549,17 @@ func (t *taking) remember() {
 			d.served()
 		}
 	}
+}
+
+// successor is the account of the same budget in the window that is current now.
+func (t *taking) successor(a escrow.Account) (escrow.Account, bool) {
+	for i := range t.a.Definitions {
+		b := t.a.Definitions[i].Account
+		if a.Window = b.Window; a == b {
+			return b, true
+		}
+	}
+	return a, false
 }
 
 // Said reports whether the authority has receipted all that the last answered heartbeat

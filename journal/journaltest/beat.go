@@ -1,6 +1,7 @@
 package journaltest
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -69,6 +70,20 @@ func testBeat(t *testing.T, h Harness) {
 		r.reserve(journal.ErrShortage, need(a, 50))
 	})
 
+	t.Run("ClockSetBackDoesNotExtend", func(t *testing.T) {
+		r := budgeted(t, h, a)
+		r.reserve(journal.ErrShortage, need(a, 50))
+		first := r.next()
+		answer := r.send(first)
+		second := r.next() // it asks once more
+		again := r.send(second)
+		again.Now -= (life / 2).Microseconds()
+		r.take(first, answer)
+		r.take(second, again)
+		r.clock.advance(life)
+		r.reserve(journal.ErrShortage, need(a, 50))
+	})
+
 	t.Run("RoundTripCounts", func(t *testing.T) {
 		r := budgeted(t, h, a)
 		r.reserve(journal.ErrShortage, need(a, 50))
@@ -111,6 +126,35 @@ func testBeat(t *testing.T, h Harness) {
 		if beat, _ = r.beat(); len(beat.Reports) != 1 || beat.Reports[0].Consumed != 30 {
 			t.Fatalf("reports are %+v", beat.Reports)
 		}
+		// The same of a grant that the heartbeat itself speaks of.
+		r.settle(r.reserve(nil, need(a, 5)), journal.Used(5), nil)
+		beat = r.next()
+		r.settle(r.reserve(nil, need(a, 5)), journal.Used(5), nil)
+		r.take(beat, r.send(beat))
+		r.beat()
+		var told amount.MicroUSD
+		for _, g := range r.bank.grants {
+			told += g.Consumed
+		}
+		if told != 40 {
+			t.Fatalf("the authority was told of %d, want 40", told)
+		}
+	})
+
+	t.Run("NoMoreThanWasAskedFor", func(t *testing.T) {
+		r := budgeted(t, h, a)
+		r.reserve(journal.ErrShortage, need(a, 50))
+		beat := r.next()
+		answer := r.send(beat)
+		more := *answer
+		more.Grants = slices.Clone(answer.Grants)
+		more.Grants[0].Amount = beat.Requests[0].Amount + 1
+		if err := r.j.Take(t.Context(), beat, &more, r.clock.Now()); !errors.Is(err, journal.ErrInvalid) {
+			t.Fatalf("more than was asked for is taken: %v", err)
+		}
+		r.reserve(journal.ErrShortage, need(a, 50))
+		r.take(beat, answer)
+		r.reserve(nil, need(a, 50))
 	})
 
 	t.Run("ClosesWhatIsPastItsDeadline", func(t *testing.T) {
@@ -186,6 +230,24 @@ func testBeat(t *testing.T, h Harness) {
 			if g.Ending != escrow.Open {
 				t.Fatalf("a grant that ended long ago is kept: %+v", g)
 			}
+		}
+	})
+
+	t.Run("EndedByAnotherHandIsStillReported", func(t *testing.T) {
+		r := budgeted(t, h, a)
+		r.fund(a, 50)
+		held := r.reserve(nil, need(a, 50))
+		r.settle(r.reserve(nil, need(a, 1)), journal.Used(1), nil)
+		beat := r.next()
+		r.settle(held, journal.Used(5), nil)
+		answer := r.send(beat)
+		for i := range answer.Receipts {
+			answer.Receipts[i].Ending = escrow.Burned
+		}
+		r.take(beat, answer)
+		beat, _ = r.beat()
+		if i := slices.IndexFunc(beat.Reports, func(r escrow.Report) bool { return r.Consumed == 6 }); i < 0 {
+			t.Fatalf("what was used last is not reported: %+v", beat.Reports)
 		}
 	})
 
@@ -271,6 +333,41 @@ func testBeat(t *testing.T, h Harness) {
 		r.settle(ids[19], journal.Used(1), nil)
 		r.settle(ids[0], journal.Used(1), journal.ErrNotFound)
 		r.expect(account("soft"), 5, 20, 0, 0)
+	})
+
+	t.Run("DemandGoesOnInTheNextWindow", func(t *testing.T) {
+		r := budgeted(t, h, a)
+		r.fund(a, 50)
+		r.settle(r.reserve(nil, need(a, 50)), journal.Used(50), nil)
+		next := a
+		next.Window.Start, next.Window.End = a.Window.End, a.Window.End+1_000_000
+		r.bank.mu.Lock()
+		r.bank.defs[0].Account = next
+		r.bank.mu.Unlock()
+		for len(r.j.Wants()) > 0 {
+			<-r.j.Wants()
+		}
+		r.beat()
+		if len(r.j.Wants()) != 1 {
+			t.Fatal("nobody asks for credit of the new window")
+		}
+		if beat, _ := r.beat(); len(beat.Requests) == 0 || beat.Requests[0].Account != next {
+			t.Fatalf("requests are %+v", beat.Requests)
+		}
+		r.reserve(nil, need(next, 50))
+	})
+
+	t.Run("NothingIsForgottenBeforeItIsTold", func(t *testing.T) {
+		r := newRig(t, h) // it keeps 8
+		r.budget(account("soft"), 10, 0, false)
+		beat := r.next()
+		var ids []journal.ID
+		for range 20 {
+			ids = append(ids, r.reserve(nil, soft(account("soft"), 5)))
+			r.settle(ids[len(ids)-1], journal.Used(1), nil)
+		}
+		r.take(beat, r.send(beat))
+		r.settle(ids[0], journal.Used(1), nil)
 	})
 
 	t.Run("HotNodeGetsItsShare", func(t *testing.T) {
