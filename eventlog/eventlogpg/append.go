@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tallystick-go/tallystick/eventlog"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
@@ -99,11 +100,17 @@ func (s *Store) insertAlone(ctx context.Context, rows []eventlog.Row, appends in
 		out, err = answersOf(got, rows, appends)
 	}
 	err = pgtx.ScrubStatement(err)
-	if pgtx.Classify(err) == pgtx.ReadOnly { // a standby keeps answering, and the pool's other connections lead to it too
+	s.leaveStandby(ctx, conn, err)
+	return out, err
+}
+
+// leaveStandby gives up connections to a server that became a standby: it keeps answering, and the
+// pool's other connections lead to it too.
+func (s *Store) leaveStandby(ctx context.Context, conn *pgxpool.Conn, err error) {
+	if pgtx.Classify(err) == pgtx.ReadOnly {
 		_ = conn.Conn().Close(ctx)
 		s.pool.Reset()
 	}
-	return out, err
 }
 
 func answersOf(got pgx.Rows, rows []eventlog.Row, appends int) ([]eventlog.Appended, error) {

@@ -54,10 +54,15 @@ func (s *Store) Claim(ctx context.Context, c eventlog.Claim) (eventlog.Checkpoin
 func (s *Store) Save(ctx context.Context, c eventlog.Checkpoint) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.write(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
-		tag, err := tx.Exec(ctx, s.sql.save, saveArgs(c)...)
-		return owned(tag, err)
-	})
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return coreError(pgtx.ScrubConnect(err))
+	}
+	defer conn.Release()
+	tag, err := conn.Exec(ctx, s.sql.save, saveArgs(c)...) // it commits by itself
+	err = pgtx.ScrubStatement(err)
+	s.leaveStandby(ctx, conn, err)
+	return coreError(owned(tag, err))
 }
 
 // SaveTx is Save in the caller's transaction: what the caller writes there and how far the consumer came are one, so that
