@@ -29,6 +29,7 @@ type creditor struct {
 	journal  *journal.Journal
 	policies follower
 	said     atomic.Pointer[said]
+	tiers    *tierBook
 
 	taking sync.Mutex
 	last   int64 // number of the heartbeat whose answer was taken last

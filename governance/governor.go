@@ -137,6 +137,9 @@ func New(b Backend, o *Options) (*Governor, error) {
 	if g.credit, err = credited(stores, &options); err != nil {
 		return nil, err
 	}
+	if g.credit != nil {
+		g.credit.tiers = &g.tiers
+	}
 	g.rulebook.store, g.rulebook.profile = stores.Policies, stores.Profile
 	g.slots.init(g)
 	g.backlog.init(g)

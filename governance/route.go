@@ -169,10 +169,8 @@ func (s *sheet) routed(a *admission) error {
 	for i := range a.set.budgets {
 		c := &a.set.budgets[i]
 		tiers[c.ID] = s.till.tier(c)
-		if a.tiers != nil { // within a window it never falls, also while the authority has not heard
-			window := s.till.said.budgets[c.ID].account.Window
-			tiers[c.ID] = policy.Latch(a.tiers.latched(c.ID, window), tiers[c.ID])
-			a.tiers.note(c.ID, window, tiers[c.ID])
+		if a.tiers != nil {
+			a.tiers.note(c.ID, s.till.said.budgets[c.ID].account.Window, tiers[c.ID])
 		}
 	}
 	for i := range a.set.list {

@@ -236,14 +236,15 @@ func inJournal(rec *Record, o Outcome) journal.Outcome {
 }
 
 // tier is the threshold that a budget has reached: what the authority said, and of a meter also
-// by what this node has used that it had not heard of.
+// by what this node has used that it had not heard of. Within a window it never falls.
 func (t *till) tier(c *Constraint) policy.Percent {
 	said, known := t.said.budgets[c.ID]
 	if !known {
 		return 0
 	}
+	latch := policy.Latch(t.credit.tiers.latched(c.ID, said.account.Window), said.latch)
 	if !c.Soft || t.book == nil {
-		return said.latch
+		return latch
 	}
 	fleet := said.fleet
 	if id, used := t.book.Metered(said.account); used > t.said.told[id].used {
@@ -253,7 +254,7 @@ func (t *till) tier(c *Constraint) policy.Percent {
 		}
 		fleet.Consumed, fleet.Uncertain = sum, 0
 	}
-	return c.budget.Tier(fleet, c.thresholds, said.latch)
+	return c.budget.Tier(fleet, c.thresholds, latch)
 }
 
 // changes are what the journal has to write; nil for nothing.

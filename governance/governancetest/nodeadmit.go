@@ -242,6 +242,8 @@ func nodeOutage(n *node) {
 	line.down.Store(false)
 	n.settle(n.credited(c, dollars(0)), governance.Used(0, 0))
 	n.settle(n.credited(c, free), governance.Unknown())
+	n.settle(n.credited(c, free), governance.Used(1, 5)) // nothing of it is counted in money
+	n.ok(n.ready())
 	n.leave()
 	n.hub.accountHolds(n.hubAccount("month"), 100+9+1, 0, 0)
 }

@@ -26,8 +26,15 @@ func nodeMeters(n *node) {
 	n.sync()
 	n.hub.accountHolds(n.hubAccount("month"), 6*milli, 0, 100*milli)
 	n.settle(p, governance.Unknown())
-	n.leave()
+	n.sync()
 	n.hub.accountHolds(n.hubAccount("month"), 6*milli, 100*milli, 0)
+	// Nobody knows what a meter shows that was told the impossible, wherever that was.
+	n.hub.team("team-1", keys.Limits{})
+	gateway := n.hub.caller("team-1", keys.Limits{})
+	n.hub.settle(n.hub.admit(gateway, dollars(1)), impossible())
+	n.sync()
+	r := n.refusal(n.tryAdmit(c, dollars(1)), governance.ReasonFrozen)
+	n.equal("status", governance.StatusOf(r).Code, 423)
 }
 
 // A node knows what it has used itself before the authority does.
@@ -40,16 +47,23 @@ func nodeTiers(n *node) {
 	n.equal("tier while it is pending", n.tierOf(c), policy.Percent(0))
 	n.settle(p, governance.Used(1, 3*milli))
 	n.sync()
-	n.settle(n.admit(c, dollars(2*milli)), governance.Used(1, 2*milli)) // 3 told, 2 not
+	n.settle(n.admit(c, dollars(2*milli)), governance.Used(1, 1*milli)) // 3 told, 1 not
+	n.equal("tier", n.tierOf(c), policy.Percent(0))
+	n.settle(n.admit(c, dollars(2*milli)), governance.Used(1, 1*milli)) // 3 told, 2 not
 	n.equal("tier", n.tierOf(c), policy.Percent(50))
 	n.settle(n.admit(c, dollars(1)), governance.Used(1, 1)) // which sees it
 	n.equal("model", n.route(c).Model, "model-2")
-	n.sync()
-	n.equal("model when the authority knows", n.route(c).Model, "model-2")
-	// What others used counts as well, by the next answer.
-	n.hub.policies(document("p", team1, budget("month", 100, true), thrift(false)))
-	n.sync()
+	n.hub.policies(document("p", team1, budget("month", 1000, false), thrift(false)))
+	n.sync() // by now it is half of nothing like the limit
 	n.equal("tier stays in the window", n.tierOf(c), policy.Percent(50))
+	n.equal("model", n.route(c).Model, "model-2")
+	n.hub.policies(document("p", team1, budget("month", 10, false), thrift(false)))
+	n.sync()
+	other := newNode(n.hub, "node-2") // which learns what others used
+	other.env.team("team-1", keys.Limits{})
+	other.sync()
+	n.equal("model on another node", other.route(other.caller("team-1", keys.Limits{})).Model, "model-2")
+	other.audit()
 }
 
 func nodeStrict(n *node) {

@@ -137,10 +137,11 @@ func (m *Memory) commit(e *Edit) (Snapshot, []*held, error) {
 	if err != nil {
 		return Snapshot{}, nil, err
 	}
-	if next != now.Set {
-		now.Set, now.Generation, now.Revision = next, next.generation, now.Revision+1
-		m.put(now)
+	if next == now.Set {
+		return now, m.holding(), nil
 	}
+	now.Set, now.Generation, now.Revision = next, next.generation, now.Revision+1
+	m.put(now)
 	return now, m.holding(), nil
 }
 

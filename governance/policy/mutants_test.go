@@ -17,6 +17,7 @@ const (
 	pending    = "TestPendingMoneySwitchesNoMeter"
 	strictness = "TestStrictRulesGoFirst"
 	suite      = "TestMemory"
+	following  = "TestFollow"
 )
 
 var mutants = []mutate.Mutant{
@@ -121,9 +122,21 @@ var mutants = []mutate.Mutant{
 	{Name: "an edit does not wait", File: "memory.go", Test: suite,
 		Old: "for _, h := range old {\n\t\tselect {", New: "for _, h := range old[:0] {\n\t\tselect {"},
 	{Name: "a repeated edit does not wait", File: "memory.go", Test: suite,
-		Old: "\told := make([]*held, 0, len(m.old))\n", New: "\tif m.now == was {\n\t\treturn now, nil, nil\n\t}\n\told := make([]*held, 0, len(m.old))\n"},
+		Old: "\tif next == now.Set {\n\t\treturn now, m.holding(), nil", New: "\tif next == now.Set {\n\t\treturn now, nil, nil"},
 	{Name: "revisions stand still", File: "memory.go", Test: suite,
 		Old: "next.generation, now.Revision+1", New: "next.generation, now.Revision"},
+	{Name: "what follows an authority is edited", File: "memory.go", Test: following,
+		Old: "\tif m.follower {", New: "\tif false {"},
+	{Name: "whoever has a set of its own follows", File: "follow.go", Test: following,
+		Old: "\tcase !m.follower:", New: "\tcase false:"},
+	{Name: "an authority that went back is followed", File: "follow.go", Test: following,
+		Old: "next.Revision <= m.Revision:", New: "false:"},
+	{Name: "another authority is followed", File: "follow.go", Test: following,
+		Old: "\tcase m.Namespace != next.Namespace,", New: "\tcase false,"},
+	{Name: "documents of another generation are followed", File: "follow.go", Test: following,
+		Old: "\tcase set.Generation() != mark.Generation:", New: "\tcase false:"},
+	{Name: "following waits for nobody", File: "follow.go", Test: following,
+		Old: "\told := m.holding()\n", New: "\tvar old []*held\n"},
 	{Name: "a cancelled context is no reason", File: "memory.go", Test: suite,
 		Old: "\tif err := ctx.Err(); err != nil {\n\t\treturn Snapshot{}, fmt.Errorf(\"%w: %w\", ErrUnavailable, err)\n\t}\n\tnow, old", New: "\tnow, old"},
 }
@@ -131,7 +144,7 @@ var mutants = []mutate.Mutant{
 // Every mistake makes its test fail.
 func TestMutants(t *testing.T) {
 	mutate.Run(t, mutate.Suite{
-		Files:   []string{"decode_test.go", "property_test.go", "enforce_test.go", "routing_test.go", "diff_test.go", "memory_test.go", "example_test.go"},
+		Files:   []string{"decode_test.go", "property_test.go", "enforce_test.go", "routing_test.go", "diff_test.go", "memory_test.go", "follow_test.go", "example_test.go"},
 		Checks:  300,
 		Mutants: mutants,
 	})
