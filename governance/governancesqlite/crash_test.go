@@ -24,11 +24,16 @@ import (
 const (
 	childFile  = "TALLYSTICK_TEST_CHILD_FILE"
 	childToken = "TALLYSTICK_TEST_CHILD_TOKEN"
+	childHub   = "TALLYSTICK_TEST_CHILD_AUTHORITY" // a file too: the child is a node
 )
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childFile); path != "" {
-		if err := child(path, os.Getenv(childToken)); err != nil {
+		run := child
+		if hub := os.Getenv(childHub); hub != "" {
+			run = func(path, token string) error { return childNode(path, token, hub) }
+		}
+		if err := run(path, os.Getenv(childToken)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -114,21 +119,21 @@ func TestKilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	said := map[string]string{}
 	for round := range 6 {
-		run(t, path, token, time.Duration(20+r.IntN(150))*time.Millisecond, said)
+		run(t, time.Duration(20+r.IntN(150))*time.Millisecond, said, childFile+"="+path, childToken+"="+token)
 		checkSaid(t, path, said)
 		t.Logf("round %d: %d permits were admitted in all", round, len(said))
 	}
 }
 
 // run starts the child and kills it some time after its first word.
-func run(t *testing.T, path, token string, after time.Duration, said map[string]string) {
+func run(t *testing.T, after time.Duration, said map[string]string, env ...string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childFile+"="+path, childToken+"="+token)
+	cmd.Env = append(os.Environ(), env...)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()

@@ -21,6 +21,9 @@ var (
 	ErrNotSQLite = sqlitetx.ErrNotSQLite
 	// ErrUnsafe: the handle would lose or bend what is committed.
 	ErrUnsafe = sqlitetx.ErrUnsafe
+	// ErrNodes: the file has a node's journal, and whoever opens it without spends what is not
+	// granted. Use OpenNode, or another file.
+	ErrNodes = errors.New("governancesqlite: the file is a node's: open it with OpenNode, or use another file")
 	// ErrExposed: other users of the machine may write the file. See *ExposedError.
 	ErrExposed = errors.New("governancesqlite: the file is open to everybody")
 )

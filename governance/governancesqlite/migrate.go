@@ -55,7 +55,7 @@ func nodeSources() []migrate.Source { return append(sources(), journalsqlite.Sou
 // Migrate creates or updates the tables of keys, nodes and counters, all or nothing. Safe
 // to run from several processes at once.
 //
-// Errors: ErrForeign, ErrNotSQLite, ErrUnsafe, ErrExposed, governance.ErrCorrupt,
+// Errors: ErrForeign, ErrNotSQLite, ErrUnsafe, ErrExposed, ErrNodes, governance.ErrCorrupt,
 // governance.ErrUnavailable, *keys.FieldError for unusable options. Of a node also
 // journalsqlite.ErrPath and *journalsqlite.QuarantinedError: a damaged file was set aside, with all
 // that is in it.
@@ -80,6 +80,13 @@ func (d *DB) attach(ctx context.Context, schema func([]migrate.Source) error) er
 	}
 	if d.Journal != nil {
 		return attachError(d.Journal.Attach(ctx, func() error { return schema(nodeSources()) }))
+	}
+	var n int64
+	if err := d.db.Handle().QueryRowContext(ctx, countJournals).Scan(&n); err != nil {
+		return attachError(sqlitetx.Scrub(err))
+	}
+	if n > 0 {
+		return ErrNodes
 	}
 	return attachError(schema(sources()))
 }

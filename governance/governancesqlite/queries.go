@@ -6,7 +6,8 @@ package governancesqlite
 // Lists of ids come as one BLOB of 16 bytes each (?1) with their number (?2), so
 // that one prepared statement serves any number.
 const (
-	selectPath = `SELECT coalesce(max(file), '') FROM pragma_database_list WHERE name = 'main'`
+	countJournals = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'journal_meta'`
+	selectPath    = `SELECT coalesce(max(file), '') FROM pragma_database_list WHERE name = 'main'`
 
 	wanted = `WITH RECURSIVE wanted (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM wanted WHERE i + 1 < ?2) `
 
