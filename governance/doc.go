@@ -19,6 +19,12 @@
 // nothing: what a dead process held stays open until an operator resolves it
 // (Holds, Resolve). Verify recomputes every account from its permits.
 //
+// # Many gateways without a shared database
+//
+// With Options.Journal a Governor is a node: it spends of the policies' budgets what an Authority has
+// granted it, also while that is away, until a deadline. Ledger is what an escrow.Syncer carries
+// heartbeats for. Rates, quotas and the money of keys and teams are then the node's own.
+//
 // # Deciding and storing
 //
 // Decisions are pure Go over plain values. A Store loads and locks rows, hands

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
+	"github.com/tallystick-go/tallystick/governance/usage"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -302,5 +304,25 @@ func TestSettlementFails(t *testing.T) {
 			g.reopen()
 			g.spent(books{consumed: replyCost}, books{consumed: replyTokens})
 		})
+	}
+}
+
+// TestNodeRefusals: what a node lacks is worth another try, in each protocol, and tells nothing of why.
+func TestNodeRefusals(t *testing.T) {
+	short := &governance.Refusal{Reason: governance.ReasonCredit, Retryable: true, RetryAfter: time.Second, Verdict: governance.Verdict{
+		Constraint: &governance.Constraint{Kind: governance.KindMoney, Scope: governance.ScopeTeam, Rule: "month"}, Limit: 9_000_000, Need: 500, Held: 70, Node: true,
+	}}
+	unready := fmt.Errorf("%w: the journal of /var/lib/node", governance.ErrNotReady)
+	for err, want := range map[error]string{short: "month of the team: limit 9000000, needed 500, left 70 microUSD", unready: "not ready"} {
+		for _, p := range []usage.Protocol{usage.OpenAIChat, usage.AnthropicMessages, usage.BedrockConverse} {
+			w := httptest.NewRecorder()
+			httpgov.WriteRefusal(w, p, err)
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || w.Header().Get("X-Should-Retry") != "" {
+				t.Errorf("%v over %v: %d %v", err, p, w.Code, w.Header())
+			}
+			if body := w.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "/var") {
+				t.Errorf("%v over %v: %s", err, p, body)
+			}
+		}
 	}
 }
