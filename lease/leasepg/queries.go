@@ -16,7 +16,8 @@ const (
 	//
 	// A live lease of another is read and not locked. A free one is locked FOR UPDATE, which waits for
 	// transactions that hold it FOR KEY SHARE: fenced ones. Of those who race for a free row the others wait for the first, and
-	// find the condition gone.
+	// find the condition gone. Of those who race to make the row the others insert nothing: ON CONFLICT names no key, since
+	// whichever of the two keys it does not name is an error in such a race.
 	acquire = `with bounds as materialized (
 	select set_config('lock_timeout', $6::text, true)
 ), free as materialized (
@@ -37,7 +38,7 @@ const (
 	from bounds, {{schema}}.lease_origin o, (select ` + nowColumn + ` as now offset 0) fresh
 	where $4::bigint = 0 and ($5::text = '' or o.id = $5::text)
 		and not exists (select from {{schema}}.leases l where l.name = $1::text)
-	on conflict (name) do nothing
+	on conflict do nothing
 	returning l.holder, l.generation, l.ttl_us, l.acquired_us, l.renewed_us, l.expires_us
 ), shown as (
 	select true as done, t.* from taken t
