@@ -62,7 +62,7 @@ var raceCases = []suiteCase{
 		k.equal(k.look().Held(), false, "released is released")
 	}},
 	{name: "Acquire/HoldersOneAfterAnother", run: func(k *kit) {
-		const each = 5
+		const each = 3
 		generations := make([][]lease.Generation, racers)
 		errs := k.race(func(i int, l lease.Leaser) error {
 			for len(generations[i]) < each {
