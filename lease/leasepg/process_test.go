@@ -103,14 +103,14 @@ func count(t *testing.T, db *pgtest.DB, where string, args ...any) (n int) {
 // Sixteen processes, each with a pool of its own, ask at once for a name that nobody had, and for one that lapsed.
 func TestSixteenProcessesRace(t *testing.T) {
 	db, l := setup(t)
+	var all []*process
+	for range 16 {
+		all = append(all, spawn(t, db, "race", time.Minute))
+	}
+	for _, p := range all {
+		p.word(t, "ready")
+	}
 	for _, want := range []string{"1", "2"} {
-		var all []*process
-		for range 16 {
-			all = append(all, spawn(t, db, "race", time.Minute))
-		}
-		for _, p := range all {
-			p.word(t, "ready")
-		}
 		for _, p := range all {
 			p.tell(t, "go")
 		}

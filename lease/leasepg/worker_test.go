@@ -63,19 +63,19 @@ func (w *worker) claim() lease.Claim {
 	return lease.Claim{Name: name, Holder: lease.NewHolder(fmt.Sprint("process-", os.Getpid())), TTL: w.TTL}
 }
 
-// race asks once, when it is told to.
+// race asks each time that it is told to.
 func (w *worker) race(ctx context.Context) error {
-	w.in.Scan()
-	held, err := w.leaser.Acquire(ctx, w.claim())
-	switch {
-	case errors.Is(err, lease.ErrHeld):
-		fmt.Println("lost")
-	case err != nil:
-		return err
-	default:
-		fmt.Println("won", held.Generation)
+	for w.in.Scan() {
+		held, err := w.leaser.Acquire(ctx, w.claim())
+		switch {
+		case errors.Is(err, lease.ErrHeld):
+			fmt.Println("lost")
+		case err != nil:
+			return err
+		default:
+			fmt.Println("won", held.Generation)
+		}
 	}
-	w.in.Scan()
 	return nil
 }
 
