@@ -24,6 +24,8 @@ type row struct {
 	sizes func(n int, s *keyspg.Store) load
 	// journal, if any, makes the ceiling of a node's journal in place of an admission's.
 	journal func(ctx context.Context, e *environment) (load, error)
+	// lease, if any, makes both sides of what is done with leases in place of an admission.
+	lease func(l *leases) (sides, error)
 }
 
 func (r row) label() string { return fmt.Sprintf("%s/%s/%d", r.name, r.store, r.callers) }
@@ -36,6 +38,7 @@ func rows() (list []row) {
 		list = append(list, row{name: "admit/spread", store: "postgres", callers: callers, ceiling: "update-spread", work: admitOnly, spread: true})
 	}
 	list = append(list, journalRows()...)
+	list = append(list, leaseRows()...)
 	return append(list,
 		row{name: "admit/alone", store: "postgres", callers: 1, ceiling: "insert", work: admitOnly},
 		row{name: "cycle/hot", store: "postgres", callers: 32, ceiling: "update-hot", work: admitAndSettle},
@@ -54,6 +57,9 @@ func (r row) measure(ctx context.Context, env *environment) (*result, error) {
 	}
 	if r.journal != nil {
 		return r.measureJournal(ctx, env)
+	}
+	if r.lease != nil {
+		return r.measureLease(ctx, env)
 	}
 	c, err := env.ceiling(ctx, r)
 	if err != nil {
