@@ -98,8 +98,9 @@ func credited(s Stores, o *Options) (*creditor, error) {
 // answer the policies that are in force. It is nil without Options.Journal.
 //
 // Take brings an answer into the journal, and then puts its documents in force; it returns when
-// every admission by older ones has ended. An answer of another authority, or of one whose
-// history went back, changes nothing.
+// every admission by older ones has ended (policy.ErrUnconfirmed: they are in force, and one may
+// still be under way). An answer of another authority, or of one whose history went back, changes
+// nothing. A journal has one Governor: who decides must hear the answers.
 //
 // Source: ADR-045 "Decision".
 func (g *Governor) Ledger() escrow.Ledger {

@@ -19,6 +19,7 @@ package governancesqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
@@ -110,8 +111,14 @@ func (d *DB) Backend() governance.Stores {
 }
 
 // Close gives the kept connections back to the handle, which stays open and the
-// caller's. A transaction that is running ends first.
-func (d *DB) Close() error { return d.db.Close() }
+// caller's, and a node's file to whoever claims it next. A transaction that is running ends first.
+func (d *DB) Close() error {
+	err := d.db.Close()
+	if d.Journal != nil {
+		err = errors.Join(err, d.Journal.Close())
+	}
+	return err
+}
 
 // Store keeps the counters and permits.
 //

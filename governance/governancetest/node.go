@@ -27,6 +27,7 @@ func nodeCases() []scenario {
 	}{
 		{name: "NotReadyBeforeTheFirstSync", run: nodeUnheard},
 		{name: "WiredAsANode", run: nodeWiring},
+		{name: "OneTransaction", run: nodeOneTransaction},
 		{name: "AllOrNoneOfCellsAndJournal", run: nodeAllOrNone},
 		{name: "EachFallbackAttemptReserves", run: nodeFallback},
 		{name: "MissingCreditComesInTheBackground", run: nodeShortage},

@@ -76,6 +76,50 @@ func nodeWiring(n *node) {
 	n.settle(n.admit(c, tokens(1)), governance.Used(1, 0))
 }
 
+// The store writes permits and the journal's rows together, or none of them.
+func nodeOneTransaction(n *node) {
+	n.hub.policies(document("p", team1, budget("month", 100, true)))
+	c := n.someone(keys.Limits{})
+	n.sync()
+	p := n.credited(c, both(5, 100))
+	plan := &governance.Plan{Batch: governance.BatchID(n.id()), Permits: []governance.PermitID{p.ID()}, Journal: &journal.Plan{Reservations: []journal.ID{journal.ID(p.ID())}}}
+	change := func(version int32, write bool) error {
+		plan.Batch = governance.BatchID(n.id())
+		return n.store.Step(n.ctx, plan, func(l *governance.Loaded) *governance.Changes {
+			if l.Journal == nil || len(l.Journal.Records) != 1 || len(l.Journal.Grants) != 1 || l.Journal.Meta.Boot != n.j.Boot() {
+				n.Errorf("loaded is %+v", l.Journal)
+				return nil
+			}
+			if !write {
+				return &governance.Changes{Journal: &journal.Changes{}}
+			}
+			rec, g := l.Permits[0], l.Journal.Grants[0]
+			rec.Version += version
+			rec.Flags |= governance.FlagInvalid
+			g.Observed += 7
+			return &governance.Changes{Permits: []governance.Record{rec}, Journal: &journal.Changes{Grants: []journal.Grant{g}}}
+		})
+	}
+	n.untouched(func() {
+		n.ok(change(1, false))
+		n.is(change(5, true), governance.ErrRetry)
+	})
+	n.ok(change(1, true))
+	n.has("month", 100, 0, 0, 7)
+	if rec := n.record(p.ID()); rec.Flags&governance.FlagInvalid == 0 {
+		n.Fatalf("%+v", rec)
+	}
+	loaded, err := n.store.View(n.ctx, plan)
+	n.ok(err)
+	if loaded.Journal == nil || len(loaded.Journal.Records) != 1 {
+		n.Fatalf("%+v", loaded.Journal)
+	}
+	if loaded, err = n.store.View(n.ctx, &governance.Plan{}); err != nil || loaded.Journal != nil {
+		n.Fatalf("nobody asked for a journal: %+v, %v", loaded.Journal, err)
+	}
+	n.settle(p, governance.Used(1, 1))
+}
+
 func nodeAllOrNone(n *node) {
 	n.hub.policies(
 		document("a", team1, budget("month", 100, true)),
