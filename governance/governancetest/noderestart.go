@@ -179,7 +179,7 @@ type bet struct {
 	bound amount.MicroUSD
 }
 
-// books are what attempts came to, added up apart.
+// truth is what attempts came to, added up apart: known, unknown at least, on its way.
 type truth struct{ consumed, least, open amount.MicroUSD }
 
 // nodeRandom plays any schedule of attempts, heartbeats, losses, deaths and edits.
@@ -196,7 +196,8 @@ func nodeRandom(n *node) {
 	highest := int64(limit)
 	var open []bet
 	var sum truth
-	for step := range 400 {
+	admitted, refusals, restarts := 0, map[governance.Reason]int{}, 0
+	for step := range 300 {
 		switch k := r.IntN(100); {
 		case k < 40:
 			b := both(amount.Tokens(r.IntN(40)), amount.MicroUSD(r.IntN(2*milli)))
@@ -206,12 +207,15 @@ func nodeRandom(n *node) {
 			case err == nil:
 				open = append(open, bet{p, b.Cost})
 				sum.open += b.Cost
+				admitted++
 			case errors.Is(err, governance.ErrNotReady):
 				if k%2 == 0 {
 					n.ok(n.j.Release(n.ctx, "ada", "on it goes"))
 				}
 			case !errors.As(err, &refused):
 				n.Fatal(err)
+			default:
+				refusals[refused.Reason]++
 			}
 		case k < 68 && len(open) > 0:
 			i := r.IntN(len(open))
@@ -235,6 +239,7 @@ func nodeRandom(n *node) {
 			highest = max(highest, next)
 			hard(next)
 		case k < 99:
+			restarts++
 			n.crash() // whoever is on its way is charged with the grant
 			sum.least += sum.open
 			sum.open, open = 0, nil
@@ -257,6 +262,7 @@ func nodeRandom(n *node) {
 		n.Fatalf("the authority's account is %+v; consumed were %d, and at least %d are uncertain", have, sum.consumed, sum.least)
 	}
 	n.ok(n.hubBooks())
+	n.Logf("%d admitted, refused %v, %d restarts; in the end %+v", admitted, refusals, restarts, have)
 }
 
 // randomOutcome is one, and adds it to what was told.
