@@ -194,7 +194,8 @@ func (s *Store) standing(ctx context.Context, q querier, appends []eventlog.Appe
 
 // AppendTx appends in the caller's transaction: the events are there when it commits, and never
 // were when it does not. Take the appends from Log.Stamp. A refusal leaves the transaction usable. Who appends to the same
-// stream elsewhere waits for the transaction's end.
+// stream elsewhere waits for the transaction's end. At repeatable read or above the stream is as the transaction's snapshot
+// shows it, and others' later events are ErrConflict.
 //
 // Retry: with the same ids, also in another transaction.
 // Errors: those of Append, and eventlog.ErrMayNotAppend within a projection. After ErrUnavailable the transaction is lost.

@@ -54,7 +54,7 @@ func (h held) Append(ctx context.Context, appends ...eventlog.Append) ([]eventlo
 func begin(t testing.TB, pool *pgxpool.Pool, s eventlog.Store) held {
 	t.Helper()
 	ctx := context.Background()
-	tx, err := pool.Begin(ctx)
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(ctx) })
 	_, err = tx.Exec(ctx, "select pg_current_xact_id()") // now it has begun
@@ -82,22 +82,26 @@ func harness(dsn string, adjust func(*pgxpool.Config)) eventlogtest.Harness {
 
 func TestStore(t *testing.T) { eventlogtest.Run(t, harness("", nil)) }
 
+// thin says that there is no time for everything.
+func thin() bool { return testing.Short() || os.Getenv(pgwire.EnvEach) != "" }
+
 // TestStoreModes runs the suite as poolers and hostile sessions would have it: no named statements, no
 // binary formats, another time zone, another search_path, another isolation.
 func TestStoreModes(t *testing.T) {
+	if thin() {
+		t.Skip("TestBouncer has the mode that differs most")
+	}
 	for name, mode := range map[string]pgx.QueryExecMode{
 		"Exec": pgx.QueryExecModeExec, "SimpleProtocol": pgx.QueryExecModeSimpleProtocol, "DescribeExec": pgx.QueryExecModeDescribeExec, "CacheDescribe": pgx.QueryExecModeCacheDescribe,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name != "SimpleProtocol" && (testing.Short() || os.Getenv(pgwire.EnvEach) != "") {
-				t.Skip("the mode that differs most is enough for a short run")
-			}
 			t.Parallel()
 			eventlogtest.Run(t, harness("", func(c *pgxpool.Config) {
 				c.ConnConfig.DefaultQueryExecMode = mode
 				c.ConnConfig.RuntimeParams["timezone"] = "Asia/Kathmandu"
 				c.ConnConfig.RuntimeParams["datestyle"] = "German, DMY"
 				c.ConnConfig.RuntimeParams["search_path"] = "pg_catalog"
+				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 			}))
 		})
 	}
@@ -106,7 +110,16 @@ func TestStoreModes(t *testing.T) {
 // TestBouncer runs the suite through PgBouncer in transaction mode.
 func TestBouncer(t *testing.T) {
 	b := pgtest.PgBouncer(t, pgtest.Shared(t).DSN())
-	eventlogtest.Run(t, harness(b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }))
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol}
+	if !thin() {
+		modes = append(modes, pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe)
+	}
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			eventlogtest.Run(t, harness(b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }))
+		})
+	}
 }
 
 // fresh is a store in a schema of its own.
