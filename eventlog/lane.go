@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // mostShared bounds a shared transaction, in events.
@@ -22,6 +24,9 @@ type lane struct {
 	mu    sync.Mutex
 	busy  bool
 	queue []*waiting
+	last  int // how many callers the last shared transaction carried
+
+	length atomic.Int64 // of the queue, for who watches it grow
 }
 
 // waiting is one caller's appends.
@@ -61,6 +66,7 @@ func (l *lane) append(ctx context.Context, appends []Append) ([]Appended, error)
 		return nil, fmt.Errorf("%w: too many appends wait", ErrUnavailable)
 	}
 	l.queue = append(l.queue, w)
+	l.length.Store(int64(len(l.queue)))
 	l.mu.Unlock()
 	select {
 	case <-w.done:
@@ -80,6 +86,7 @@ func (l *lane) append(ctx context.Context, appends []Append) ([]Appended, error)
 	for i, other := range l.queue {
 		if other == w {
 			l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
+			l.length.Store(int64(len(l.queue)))
 			break
 		}
 	}
@@ -89,8 +96,7 @@ func (l *lane) append(ctx context.Context, appends []Append) ([]Appended, error)
 // drain runs shared transactions until nobody waits.
 func (l *lane) drain() {
 	for {
-		runtime.Gosched() // those who were answered a moment ago are about to come back
-		runtime.Gosched()
+		l.gather()
 		l.mu.Lock()
 		batch := l.cut()
 		if len(batch) == 0 {
@@ -106,6 +112,23 @@ func (l *lane) drain() {
 	}
 }
 
+// lull is after how long without a new caller nobody is waited for any more.
+const lull = 40 * time.Microsecond
+
+// gather yields while callers are still coming. Those who were answered a moment ago are about to come
+// back: without yielding, a closed loop settles into two half-size cohorts.
+func (l *lane) gather() {
+	before := int64(0)
+	for last := time.Now(); before < int64(l.last); {
+		runtime.Gosched()
+		if now := l.length.Load(); now != before {
+			last, before = time.Now(), now
+		} else if time.Since(last) >= lull {
+			return
+		}
+	}
+}
+
 // cut takes from the front of the queue what one transaction may hold.
 func (l *lane) cut() []*waiting {
 	events, n := 0, 0
@@ -116,6 +139,8 @@ func (l *lane) cut() []*waiting {
 	}
 	batch := append([]*waiting(nil), l.queue[:n]...)
 	l.queue = append(l.queue[:0:0], l.queue[n:]...)
+	l.length.Store(int64(len(l.queue)))
+	l.last = n
 	return batch
 }
 

@@ -27,10 +27,10 @@ func (s *Store) Append(ctx context.Context, appends []eventlog.Append) ([]eventl
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	args := insertArgs(rows)
+	sql, args := s.insertion(rows)
 	doubt := false // an earlier attempt may have committed
 	for i := 1; ; i++ {
-		answers, err := s.insert(ctx, rows, len(appends), args, i > 1)
+		answers, err := s.insert(ctx, rows, len(appends), sql, args, i > 1)
 		if err == nil {
 			return answers, nil
 		}
@@ -67,9 +67,9 @@ func unsure(doubt bool, err error) error {
 }
 
 // insert runs the one statement: by itself, or in turns with others who had to repeat.
-func (s *Store) insert(ctx context.Context, rows []eventlog.Row, appends int, args []any, inTurn bool) (out []eventlog.Appended, err error) {
+func (s *Store) insert(ctx context.Context, rows []eventlog.Row, appends int, sql string, args []any, inTurn bool) (out []eventlog.Appended, err error) {
 	if !inTurn {
-		return s.insertAlone(ctx, rows, appends, args)
+		return s.insertAlone(ctx, rows, appends, sql, args)
 	}
 	lead := &pgx.Batch{}
 	lead.Queue(lockStreams, s.turns(rows))
@@ -78,7 +78,7 @@ func (s *Store) insert(ctx context.Context, rows []eventlog.Row, appends int, ar
 		return nil, err
 	}
 	b := &pgx.Batch{}
-	b.Queue(s.sql.insert, args...).Query(func(got pgx.Rows) (err error) {
+	b.Queue(sql, args...).Query(func(got pgx.Rows) (err error) {
 		out, err = answersOf(got, rows, appends)
 		return err
 	})
@@ -88,13 +88,13 @@ func (s *Store) insert(ctx context.Context, rows []eventlog.Row, appends int, ar
 
 // insertAlone is one round trip. What pgx says of the error does not tell whether the statement was
 // sent, so that anything but a server's answer is an unknown outcome.
-func (s *Store) insertAlone(ctx context.Context, rows []eventlog.Row, appends int, args []any) ([]eventlog.Appended, error) {
+func (s *Store) insertAlone(ctx context.Context, rows []eventlog.Row, appends int, sql string, args []any) ([]eventlog.Appended, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, pgtx.ScrubConnect(err)
 	}
 	defer conn.Release()
-	got, err := conn.Query(ctx, s.sql.insert, args...)
+	got, err := conn.Query(ctx, sql, args...)
 	var out []eventlog.Appended
 	if err == nil {
 		out, err = answersOf(got, rows, appends)
@@ -129,17 +129,26 @@ func answersOf(got pgx.Rows, rows []eventlog.Row, appends int) ([]eventlog.Appen
 	return out, got.Err()
 }
 
-func insertArgs(rows []eventlog.Row) []any {
+// insertion is the statement for the rows, with its arguments.
+func (s *Store) insertion(rows []eventlog.Row) (string, []any) {
+	if len(rows) == 1 {
+		r := rows[0]
+		return s.sql.insertOne, []any{r.Base, int32(r.Schema), r.Stream, r.ID, r.Type, string(r.Producer), notNil(r.Data)}
+	}
 	streams, ids, types, producers := make([]string, len(rows)), make([]string, len(rows)), make([]string, len(rows)), make([]string, len(rows))
-	schemas, bases, offsets, data := make([]int32, len(rows)), make([]int64, len(rows)), make([]int64, len(rows)), make([][]byte, len(rows))
+	schemas, order, bases, offsets, data := make([]int32, len(rows)), make([]int32, len(rows)), make([]int64, len(rows)), make([]int64, len(rows)), make([][]byte, len(rows))
 	for i, r := range rows {
 		streams[i], ids[i], types[i], producers[i] = r.Stream, r.ID, r.Type, string(r.Producer)
-		schemas[i], bases[i], offsets[i], data[i] = int32(r.Schema), r.Base, r.Offset, r.Data
-		if data[i] == nil {
-			data[i] = []byte{}
-		}
+		schemas[i], order[i], bases[i], offsets[i], data[i] = int32(r.Schema), int32(i), r.Base, r.Offset, notNil(r.Data)
 	}
-	return []any{streams, ids, types, schemas, bases, offsets, producers, data}
+	return s.sql.insert, []any{streams, ids, types, schemas, bases, offsets, producers, data, order}
+}
+
+func notNil(data []byte) []byte {
+	if data == nil {
+		return []byte{}
+	}
+	return data
 }
 
 // turns are the advisory keys of the rows' streams.
@@ -209,9 +218,9 @@ func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, appends ...eventlog.App
 	if err != nil {
 		return nil, err
 	}
-	args := insertArgs(rows)
+	sql, args := s.insertion(rows)
 	for i := 1; ; i++ {
-		answers, err := s.insertWithin(ctx, tx, rows, len(appends), args)
+		answers, err := s.insertWithin(ctx, tx, rows, len(appends), sql, args)
 		if !refused(err) {
 			return answers, coreError(err)
 		}
@@ -226,12 +235,12 @@ func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, appends ...eventlog.App
 }
 
 // insertWithin inserts behind a savepoint and goes back to it where that is refused.
-func (s *Store) insertWithin(ctx context.Context, tx pgx.Tx, rows []eventlog.Row, appends int, args []any) ([]eventlog.Appended, error) {
+func (s *Store) insertWithin(ctx context.Context, tx pgx.Tx, rows []eventlog.Row, appends int, sql string, args []any) ([]eventlog.Appended, error) {
 	save, err := tx.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	got, err := save.Query(ctx, s.sql.insert, args...)
+	got, err := save.Query(ctx, sql, args...)
 	var out []eventlog.Appended
 	if err == nil {
 		out, err = answersOf(got, rows, appends)

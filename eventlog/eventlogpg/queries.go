@@ -6,17 +6,23 @@ const (
 	nowColumn    = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
 	eventColumns = `e.position, e.stream, e.version, e.id, e.type, e.schema, coalesce(e.producer, ''), e.recorded_us, e.data`
 
-	// Locks nothing but what it inserts; a transaction in doubt under one of the ids or versions is waited for.
-	// The transaction's id is there before a position is taken. A stream that is not where it must be gets
+	// Locks nothing but what it inserts; a transaction in doubt under one of the ids or versions is waited for. The
+	// table's defaults give the transaction's id before the position. A stream that is not where it must be gets
 	// version 0, which the table refuses.
-	insertEvents = `with x as materialized (select pg_catalog.pg_current_xact_id() as xid)
-	insert into {{schema}}.events (xid, version, schema, stream, id, type, producer, data)
-	select x.xid, case when r.base < 0 or r.base = c.version then c.version + r.off else 0 end, r.schema, r.stream, r.id, r.type, r.producer, r.data
-	from x cross join unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[]) with ordinality
-		as r(stream, id, type, schema, base, off, producer, data, ord)
+	insertEvents = `insert into {{schema}}.events (version, schema, stream, id, type, producer, data)
+	select case when r.base < 0 or r.base = c.version then c.version + r.off else 0 end, r.schema, r.stream, r.id, r.type, r.producer, r.data
+	from (select unnest($1::text[]) as stream, unnest($2::text[]) as id, unnest($3::text[]) as type, unnest($4::int[]) as schema, unnest($5::bigint[]) as base,
+		unnest($6::bigint[]) as off, unnest($7::text[]) as producer, unnest($8::bytea[]) as data, unnest($9::int[]) as ord) r
 	cross join lateral (select coalesce((select e.version from {{schema}}.events e where e.stream = r.stream order by e.version desc limit 1),
 		(select s.version from {{schema}}.event_streams s where s.stream = r.stream), 0) as version) c
 	order by r.ord
+	returning position, version`
+	// The same for one event, which is what most appends are.
+	insertEvent = `insert into {{schema}}.events (version, schema, stream, id, type, producer, data)
+	values ((select case when $1::bigint < 0 or $1::bigint = c.version then c.version + 1 else 0 end
+		from (select coalesce((select e.version from {{schema}}.events e where e.stream = $3::text order by e.version desc limit 1),
+			(select s.version from {{schema}}.event_streams s where s.stream = $3::text), 0) as version) c),
+		$2::int, $3::text, $4::text, $5::text, $6::text, $7::bytea)
 	returning position, version`
 	// Locks the streams' names against other appends that had to repeat, until the end.
 	lockStreams    = `select pg_catalog.pg_advisory_xact_lock(k.key) from (select distinct unnest($1::bigint[]) as key order by 1) k`
@@ -114,7 +120,7 @@ type queries struct {
 	setAside, asides, takeBack                                        string
 	lockLog, lockConsumers, old, keepVersions, deleteOld, markOld     string
 	newest, lockEvents, undelivered, moveConsumer, renumber, renewLog string
-	keepLog, next, forward                                            string
+	keepLog, next, forward, insertOne                                 string
 }
 
 func splice(s pgtx.Schema) queries {
@@ -128,6 +134,6 @@ func splice(s pgtx.Schema) queries {
 		keepVersions: s.Splice(keepVersions), deleteOld: s.Splice(deleteOld), markOld: s.Splice(markOld),
 		newest: s.Splice(selectNewest), lockEvents: s.Splice(lockEvents), undelivered: s.Splice(selectUndelivered),
 		moveConsumer: s.Splice(moveConsumer), renumber: s.Splice(renumber), renewLog: s.Splice(renewLog),
-		keepLog: s.Splice(keepLog), next: s.Splice(selectNext), forward: s.Splice(forward),
+		keepLog: s.Splice(keepLog), next: s.Splice(selectNext), forward: s.Splice(forward), insertOne: s.Splice(insertEvent),
 	}
 }

@@ -28,6 +28,7 @@ type options struct {
 	json   bool
 	length time.Duration
 	rounds int
+	events int // of the large log
 }
 
 func main() {
@@ -46,6 +47,7 @@ func bench(ctx context.Context, args []string) error {
 	length := flags.Duration("for", 5*time.Second, "how long each round of each side runs")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to the file")
 	rounds := flags.Int("rounds", 5, "how many rounds; medians are taken")
+	events := flags.Int("events", 1_000_000, "how many events the large log of eventlog/tail-page has")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func bench(ctx context.Context, args []string) error {
 	if *length < 100*time.Millisecond || *rounds < 1 {
 		return errors.New("-for must be at least 100ms and -rounds at least 1")
 	}
-	o := options{run: re, json: *asJSON, length: *length, rounds: *rounds}
+	o := options{run: re, json: *asJSON, length: *length, rounds: *rounds, events: max(1000, *events)}
 	if *profile != "" {
 		file, err := os.Create(*profile)
 		if err != nil {

@@ -26,6 +26,9 @@ type row struct {
 	journal func(ctx context.Context, e *environment) (load, error)
 	// lease, if any, makes both sides of what is done with leases in place of an admission.
 	lease func(l *leases) (sides, error)
+	// pair, if any, makes both sides.
+	pair    func(ctx context.Context, e *environment) (pair, error)
+	latency bool // of a pair: the ratio is of medians
 }
 
 func (r row) label() string { return fmt.Sprintf("%s/%s/%d", r.name, r.store, r.callers) }
@@ -39,6 +42,7 @@ func rows() (list []row) {
 	}
 	list = append(list, journalRows()...)
 	list = append(list, leaseRows()...)
+	list = append(list, eventlogRows()...)
 	return append(list,
 		row{name: "admit/alone", store: "postgres", callers: 1, ceiling: "insert", work: admitOnly},
 		row{name: "cycle/hot", store: "postgres", callers: 32, ceiling: "update-hot", work: admitAndSettle},
@@ -60,6 +64,9 @@ func (r row) measure(ctx context.Context, env *environment) (*result, error) {
 	}
 	if r.lease != nil {
 		return r.measureLease(ctx, env)
+	}
+	if r.pair != nil {
+		return r.measurePair(ctx, env)
 	}
 	c, err := env.ceiling(ctx, r)
 	if err != nil {
