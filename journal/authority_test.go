@@ -10,6 +10,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/escrow"
 	"github.com/tallystick-go/tallystick/governance"
+	"github.com/tallystick-go/tallystick/governance/amount"
 	"github.com/tallystick-go/tallystick/governance/governancemem"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/journal"
@@ -157,4 +158,99 @@ func nodesShareABudget(t *testing.T, ahead time.Duration) {
 		}
 	}
 	_ = old.syncer.Close(ctx)
+}
+
+// TestRestsAreGivenBack: two nodes that each keep a rest which is too little for a call, while
+// nothing else is left, do not keep each other from the sum; then they hear that it is spent.
+func TestRestsAreGivenBack(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	db, err := governancemem.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := policy.Rule{Name: "month", FailurePolicy: policy.FailClosed, Budget: &policy.Budget{LimitMilliUSD: 2, HardCap: true, Calendar: quota.Calendar{Period: quota.Month}, Lease: &policy.Lease{GrantMilliUSD: 1}}}
+	now, err := db.Policies.Load(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := policy.Document{Name: "p", Subject: policy.Subject{Team: "team-1"}, Rules: []policy.Rule{rule}}
+	if _, err := db.Policies.Apply(ctx, policy.Apply{Documents: []policy.Document{doc}, Expect: now.Generation}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := governance.NewAuthority(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ahead time.Duration
+	clock := func() time.Time { return time.Now().Add(ahead) }
+	var nodes []*journal.Journal
+	beat := func(j *journal.Journal) {
+		t.Helper()
+		h, err := j.Next(ctx, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := clock()
+		answer, err := a.Beat(ctx, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Take(ctx, h, answer, sent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range [...]string{"one", "two"} {
+		j, err := journal.Open(ctx, journaltest.NewMemory(), &journal.Options{Node: name, Now: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		beat(j)
+		nodes = append(nodes, j)
+	}
+	account := nodes[0].Definitions()[0].Account
+	spend := func(j *journal.Journal, cost amount.MicroUSD) error {
+		r := journal.Reservation{ID: journal.NewID(), Needs: []journal.Need{{Account: account, Amount: cost}}}
+		err := j.Reserve(ctx, r)
+		if err == nil {
+			err = j.Settle(ctx, r.ID, journal.Used(cost))
+		}
+		return err
+	}
+	// Each gets one of two grants, and uses all but 150 of it.
+	for _, j := range nodes {
+		if err := spend(j, 450); !errors.Is(err, journal.ErrShortage) {
+			t.Fatal(err)
+		}
+		beat(j)
+		for _, cost := range [...]amount.MicroUSD{450, 400} {
+			if err := spend(j, cost); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	calls, over := 0, 0
+	for round := 0; over < len(nodes); round++ {
+		if over = 0; round == 20 {
+			t.Fatalf("%d calls, and then neither credit nor an end", calls)
+		}
+		for _, j := range nodes {
+			err := spend(j, 290)
+			var short *journal.Shortage
+			switch {
+			case err == nil:
+				calls++
+			case errors.As(err, &short) && short.Spent():
+				over++
+			case errors.As(err, &short):
+				beat(j)
+				ahead += 5 * time.Second // an interval of renewal is over
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	if calls != 1 {
+		t.Fatalf("%d calls of 290 were served by the last 300", calls)
+	}
 }

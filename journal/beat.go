@@ -192,6 +192,7 @@ func (p *pen) tidy(b *Book) {
 	if p.leaving {
 		return
 	}
+	p.crumbs(b)
 	for a, d := range defs {
 		held, list := amount.MicroUSD(0), []int(nil)
 		for _, i := range b.open[a] {
@@ -217,6 +218,28 @@ func (p *pen) tidy(b *Book) {
 		for _, i := range slices.Backward(list) {
 			if l := &b.lines[i]; l.Reserved == 0 && l.Free() > 0 && held-l.Free() >= target {
 				held -= l.Free()
+				l.Ending = escrow.Closed
+			}
+		}
+	}
+}
+
+// crumbs gives back what is too little for everybody who waits, where the authority has no room
+// for more: several nodes that each keep a rest would keep each other from the sum of it, and
+// none of them would hear that the budget is spent.
+func (p *pen) crumbs(b *Book) {
+	p.j.mu.RLock()
+	defer p.j.mu.RUnlock()
+	for a, denial := range p.j.denied {
+		d := p.j.demands[a]
+		if denial.Reason != escrow.NoRoom || d == nil || !d.lacking || d.taken > 0 {
+			continue
+		}
+		if held, _ := b.free(a); held >= d.least {
+			continue
+		}
+		for _, i := range b.open[a] {
+			if l := &b.lines[i]; !l.Meter && l.Reserved == 0 && l.Ending == escrow.Open {
 				l.Ending = escrow.Closed
 			}
 		}
@@ -262,11 +285,13 @@ func (p *pen) ask(b *Book) {
 			if n == escrow.MaxRequests {
 				break
 			}
-			r := escrow.Request{ID: escrow.NewGrantID(now), Account: a, Amount: piece, Least: least}
+			r := escrow.Request{ID: escrow.NewGrantID(now), Account: a, Amount: piece, Least: min(least, piece)}
 			b.add(Grant{ID: r.ID, Account: a, Boot: b.meta.Number, Asked: true, Amount: piece, Version: 1, Acked: 1}, true)
 			p.asked = append(p.asked, r)
-			least = 1
 			n++
+			if least = 1; p.j.demands[a].lacking { // less than that helps nobody who waits
+				least = max(1, min(p.j.demands[a].least, d.Grant))
+			}
 		}
 	}
 }
