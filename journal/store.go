@@ -71,7 +71,7 @@ type Poison struct {
 // Note records what an operator did. It is kept.
 type Note struct {
 	Actor  string
-	Action string // "release"
+	Action string // "release" or "readmit"
 	Reason string
 	Poison Poison
 }

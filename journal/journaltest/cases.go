@@ -202,6 +202,36 @@ func testOpen(t *testing.T, h Harness) {
 		}
 	})
 
+	t.Run("ReadmittedIsLaterThanWhatWasHeard", func(t *testing.T) {
+		r := newRig(t, h)
+		for _, bad := range []error{
+			journal.Readmit(t.Context(), r.store, 0, "op", "why"), journal.Readmit(t.Context(), r.store, 1<<62+1, "op", "why"),
+			journal.Readmit(t.Context(), r.store, 7, "", "why"), journal.Readmit(t.Context(), r.store, 7, "op", ""),
+		} {
+			if !errors.Is(bad, journal.ErrInvalid) {
+				t.Fatal(bad)
+			}
+		}
+		for range 2 {
+			if err := journal.Readmit(t.Context(), r.store, 41, "op", "started anew"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := journal.Readmit(t.Context(), r.store, 12, "op", "below"); err != nil {
+			t.Fatal(err)
+		}
+		r.crash()
+		if r.j.Burnt().Number != 42 {
+			t.Fatalf("the next opening is %d", r.j.Burnt().Number)
+		}
+		r.budget(s, 10, 0, false)
+		r.beat()
+		r.reserve(nil, soft(s, 1))
+		if err := journal.Readmit(t.Context(), r.store, 100, "op", "why"); !errors.Is(err, journal.ErrInvalid) {
+			t.Fatalf("a journal that holds something: %v", err)
+		}
+	})
+
 	t.Run("AuthorityFences", func(t *testing.T) {
 		r := newRig(t, h)
 		r.budget(s, 10, 0, false)
