@@ -55,6 +55,7 @@ func (o *output) row(cells ...any) {
 var (
 	groups = map[string]map[string]operation{
 		"teams": teamCommands, "keys": keyCommands, "holds": holdCommands, "policies": policyCommands,
+		"journal": journalCommands,
 	}
 	single = map[string]operation{
 		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand, "nodes": nodesCommand,
@@ -214,12 +215,12 @@ func (c *connection) direct(ctx context.Context, p Process) (*admin.Client, func
 	if err != nil {
 		return nil, nil, err
 	}
-	governor, err := governance.New(db, nil)
+	governor, err := governance.New(db, &governance.Options{Beside: db.Journal != nil})
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	token := rand.Text()
-	o := admin.Options{Keys: db.Keys, Governor: governor, Token: token, Logger: quiet}
+	o := admin.Options{Keys: db.Keys, Governor: governor, Token: token, Journal: db.Journal, Logger: quiet}
 	if c.postgres != "" { // a file has none: they are in files of their own
 		o.Policies, o.Profile = db.Policies, p.Program.profile()
 		if o.Authority, err = governance.NewAuthority(db, nil); err != nil {

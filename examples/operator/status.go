@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -21,6 +22,14 @@ func printStatus(o *output, answer json.RawMessage) error {
 	o.row("STARTED", s.StartedAt.Format(time.RFC3339))
 	for _, part := range slices.Sorted(maps.Keys(s.Parts)) {
 		o.row("STORE", part, s.Parts[part])
+	}
+	if n := s.Node; n != nil {
+		o.row("NODE", n.Name, "boot", n.BootNumber)
+		last := "never"
+		if n.LastSync != nil {
+			last = n.LastSync.Format(time.RFC3339)
+		}
+		o.row("SYNCED", last, fmt.Sprintf("%d heartbeats since then were not answered", n.Failures), n.Why)
 	}
 	o.row("TOPOLOGY", s.Topology.Version, s.Topology.Digest)
 	if s.Policies != nil {

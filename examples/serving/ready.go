@@ -29,6 +29,8 @@ type Part struct {
 	Ask  func(context.Context) error
 	// Down says what it means when Ask fails; when empty: does not answer.
 	Down string
+	// Say says it of one error, where there are several things that it may mean; nil: Down.
+	Say func(error) string
 }
 
 // Probe asks parts, all at the same time. It remembers the question that is under way, so
@@ -111,6 +113,9 @@ func (p *Probe) ask(ctx context.Context) Readiness {
 				answer, found.Status = down, "not ready"
 				if part.Down != "" {
 					answer = part.Down
+				}
+				if part.Say != nil {
+					answer = part.Say(err)
 				}
 				p.Logger.Debug("server: not ready", "part", part.Name, "error", err)
 			}

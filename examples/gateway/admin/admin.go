@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
+	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -42,13 +43,16 @@ type Options struct {
 	Logger  *slog.Logger
 	// Status says what the gateway is; nil where none serves.
 	Status func(context.Context) (report.Status, error)
-	// Policies are those in force, nil where there are none. PoliciesFromFiles says that
-	// they can be read and not changed. Profile decides which of them are enforced.
+	// Policies are those in force, nil where there are none. PoliciesFromFiles says that they
+	// can be read and not changed, and so does the profile node, whose policies are the
+	// authority's. Profile decides which of them are enforced.
 	Policies          policy.Store
 	PoliciesFromFiles bool
 	Profile           policy.Profile
 	// Authority grants budgets to nodes; nil where none does.
 	Authority *governance.Authority
+	// Journal is that of a node; nil where there is none.
+	Journal journal.Store
 	// Topology is where the gateway sends requests. It can be read and not changed.
 	Topology config.Topology
 }
@@ -111,6 +115,8 @@ func Handler(o Options) http.Handler {
 	sized("POST policies", a.Timeout, maxPolicies, a.editPolicies)
 	route("GET status", a.Timeout, a.status)
 	route("GET nodes", a.Timeout, a.listNodes)
+	route("GET journal", a.Timeout, a.journalStatus)
+	route("POST journal/release", a.Timeout, a.journalRelease)
 	if a.Topology.Digest != "" {
 		for _, name := range []string{"topology", "upstreams", "routes", "models"} {
 			for _, path := range []string{name, name + "/{rest...}"} {

@@ -19,6 +19,8 @@ func (a *api) policies(edit bool) (policy.Store, error) {
 	switch {
 	case a.Policies == nil:
 		return nil, &Problem{Status: http.StatusNotFound, Type: "not_found", Message: "the policies of the profile local are in the files that the gateway's configuration names, not in its database"}
+	case edit && a.Profile == policy.Node && a.Authority == nil:
+		return nil, &Problem{Status: http.StatusConflict, Type: "policies_from_authority", Message: "the policies of the profile node are the authority's: edit them at a control plane, with `controlplane policies apply`"}
 	case edit && a.PoliciesFromFiles:
 		return nil, &Problem{Status: http.StatusConflict, Type: "policies_from_files", Message: "the policies of the profile local come from files: edit those, and send the gateway SIGHUP"}
 	}

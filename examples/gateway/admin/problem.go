@@ -54,6 +54,9 @@ func problemOf(err error) *Problem {
 	var other *policy.ConflictError
 	var damaged *policy.CorruptError
 	var spendable *governance.SpendableError
+	if p := journalProblem(err); p != nil {
+		return p
+	}
 	switch {
 	case errors.As(err, &own):
 		return own

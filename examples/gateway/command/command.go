@@ -22,7 +22,7 @@ type Process struct {
 const help = `gateway puts Tallystick in front of LLM providers.
 
   gateway demo [-json]               a few hundred governed requests, with nothing installed
-  gateway serve -config FILE         the gateway; see gateway.yaml for a commented example
+  gateway serve -config FILE         the gateway; see gateway.yaml, shared.yaml and node.yaml, which are commented
   gateway provider [-listen ADDR]    the built-in provider, to try serve without an account
 
   gateway teams  list | show | create | update | delete
@@ -35,6 +35,9 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway status                     what a running gateway goes by, and what of its store is down
   gateway keys import                keys of a stopped gateway, of LiteLLM or of new-api, by hash
   gateway keys mint                  a token for a key that the configuration declares
+  gateway journal status | release   what a node holds of its grants; reserve again after an overrun
+  gateway journal start-anew         set the file of a node aside: it was damaged, or is an older copy
+  gateway journal readmit            let a node whose journal was started anew speak again
 
 These work over the admin API of a running gateway,
 
@@ -65,9 +68,10 @@ func Run(p Process) int {
 func (p Process) program() *operator.Program {
 	return &operator.Program{
 		Name: "gateway", Help: help, Files: true, Place: place,
-		Operates: []string{"teams", "keys", "holds", "policies", "verify", "prune", "notes", "status"},
+		Operates: []string{"teams", "keys", "holds", "policies", "journal", "verify", "prune", "notes", "status"},
 		Own: map[string]operator.Command{
 			"demo": runDemo, "serve": p.serve, "provider": serveProvider, "keys import": keysImport, "keys mint": keysMint,
+			"journal start-anew": startAnew, "journal readmit": readmit,
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -20,11 +21,17 @@ type Authority struct {
 	CA             string   `yaml:"ca"` // that signed the authority's certificate; left out: those of the system
 	AllowPlaintext bool     `yaml:"allow_plaintext"`
 	Timeout        Duration `yaml:"timeout"` // of one heartbeat
+	// Farewell is how long a node that stops tries to give back what it has not used. What the
+	// authority does not hear of then waits for the next start.
+	Farewell Duration `yaml:"farewell"`
 
 	folder string
 }
 
-const defaultBeat = 5 * time.Second
+const (
+	defaultBeat     = 5 * time.Second
+	defaultFarewell = 10 * time.Second
+)
 
 // checkNode checks what a gateway needs that spends budgets which it was granted.
 func (c *Config) checkNode(k *checker) {
@@ -40,6 +47,11 @@ func (c *Config) checkNode(k *checker) {
 	}
 	if c.Authority == nil {
 		k.fault("authority", "is missing: a gateway of the profile node spends what an authority grants it")
+	}
+	for _, suffix := range [...]string{".lock", ".serve", ".quarantined", "-wal", "-shm", "-journal"} {
+		if strings.HasSuffix(c.Storage.SQLite, suffix) {
+			k.fault("storage.sqlite", "must not end in %s: such a file lies beside the database", suffix)
+		}
 	}
 }
 
@@ -68,11 +80,21 @@ func (c *Config) checkAuthority(k *checker) {
 	if a.CA != "" {
 		a.CA = k.path("authority.ca", a.CA)
 	}
-	if a.Timeout.Duration == 0 {
-		a.Timeout.Duration = defaultBeat
+	if c.Profile != Node && a.Farewell.Duration != 0 {
+		k.fault("authority.farewell", "is for the profile node: others hold nothing that could be given back")
 	}
-	if a.Timeout.Duration < time.Millisecond || a.Timeout.Duration > time.Minute {
-		k.fault("authority.timeout", "must be a duration between 1ms and 1m0s")
+	for _, t := range []struct {
+		name      string
+		d         *Duration
+		otherwise time.Duration
+		most      time.Duration
+	}{{"timeout", &a.Timeout, defaultBeat, time.Minute}, {"farewell", &a.Farewell, defaultFarewell, 10 * time.Minute}} {
+		if t.d.Duration == 0 {
+			t.d.Duration = t.otherwise
+		}
+		if t.d.Duration < time.Millisecond || t.d.Duration > t.most {
+			k.fault("authority."+t.name, "must be a duration between 1ms and %s", t.most)
+		}
 	}
 	a.folder = k.folder
 }

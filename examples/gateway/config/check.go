@@ -61,11 +61,9 @@ func (k *checker) name(path, name string) bool {
 // check validates the document and reads its secrets.
 func (c *Config) check(k *checker) error {
 	switch c.Profile {
-	case Local, Shared:
-	case Node:
-		k.fault("profile", "this gateway runs in the profiles local and shared")
+	case Local, Node, Shared:
 	default:
-		k.fault("profile", "must be local or shared")
+		k.fault("profile", "must be local, node or shared")
 	}
 	k.listen("listen", c.Listen)
 	c.Admin.check(k, c.Listen)

@@ -115,7 +115,8 @@ func TestExampleFile(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "b")
 	t.Setenv("ANTHROPIC_API_KEY", "c")
 	t.Setenv("TALLYSTICK_POSTGRES", plainDSN)
-	for _, file := range []string{"../gateway.yaml", "../shared.yaml"} {
+	t.Setenv("TALLYSTICK_NODE_TOKEN", nodeToken)
+	for _, file := range []string{"../gateway.yaml", "../node.yaml", "../shared.yaml"} {
 		c, err := config.Load(file)
 		require.NoError(t, err)
 		require.NotEmpty(t, c.Routes)
@@ -145,8 +146,7 @@ func TestFaults(t *testing.T) {
 		"a list":                   {"- a", "$", ""},
 		"two documents":            {good + "---\n" + good, "$", "one document"},
 		"empty":                    {"", "upstreams", "between 1 and"},
-		"other profile":            {change("profile: local", "profile: node"), "profile", "local and shared"},
-		"unknown profile":          {change("profile: local", "profile: cloud"), "profile", "local or shared"},
+		"unknown profile":          {change("profile: local", "profile: cloud"), "profile", "local, node or shared"},
 		"no port":                  {change("listen: 127.0.0.1:8080", "listen: 127.0.0.1"), "listen", "host:port"},
 		"port out of range":        {change("listen: 127.0.0.1:8080", "listen: 127.0.0.1:70000"), "listen", "port"},
 		"same address twice":       {change("listen: 127.0.0.1:8081", "listen: 127.0.0.1:8080"), "admin.listen", "another address"},

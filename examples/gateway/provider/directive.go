@@ -10,6 +10,7 @@ import (
 // Directives say how to answer one request.
 //
 //	tokens=N         write N tokens (default 12); max_tokens still cuts them
+//	prompt=N         report N tokens of prompt, whatever they are (OpenAI's chat)
 //	slow=DURATION    wait before the first byte
 //	pace=DURATION    wait between the events of a stream
 //	hold=NAME        wait before the first byte until Release(NAME)
@@ -25,6 +26,7 @@ import (
 //	reasoning=N      so many of the tokens written were reasoning (OpenAI)
 type Directives struct {
 	Tokens      int64
+	Prompt      int64 // 0: what was counted
 	Slow        time.Duration
 	Pace        time.Duration
 	Hold        string
@@ -78,6 +80,8 @@ func (d *Directives) set(word string) error {
 	switch name {
 	case "tokens":
 		d.Tokens, err = number(value, maxTokens)
+	case "prompt":
+		d.Prompt, err = number(value, maxTokens)
 	case "slow":
 		d.Slow, err = wait(value)
 	case "pace":

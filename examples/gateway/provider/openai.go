@@ -181,6 +181,9 @@ func (p *Provider) plan(q *chatRequest, model Model) (*chatAnswer, error) {
 	if a.directives, err = parseDirectives(model.Directives, prompt.String()); err != nil {
 		return nil, err
 	}
+	if a.directives.Prompt > 0 {
+		a.prompt = a.directives.Prompt
+	}
 	if q.N != nil {
 		if a.n = *q.N; a.n < 1 || a.n > 128 {
 			return nil, errors.New("invalid 'n': expected a value from 1 to 128")

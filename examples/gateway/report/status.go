@@ -16,6 +16,7 @@ type Status struct {
 	Parts     map[string]string `json:"parts"` // of the store
 	Topology  Topology          `json:"topology"`
 	Policies  *Policies         `json:"policies"` // null while they cannot be read
+	Node      *NodeStatus       `json:"node,omitempty"`
 }
 
 // Topology names the upstreams and routes of a gateway. Gateways with the same digest

@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/usage"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -45,6 +46,9 @@ func (r *Router) choose(req *http.Request, kind httpgov.Route, asked string) (s 
 		p = fresh
 	}
 	by, err := r.options.Governor.Route(req.Context(), p, asked)
+	if free && errors.Is(err, governance.ErrNotReady) { // what costs nothing needs no budget
+		by, err = &governance.Route{Asked: asked, Choice: policy.Choice{Model: asked, Required: asked}}, nil
+	}
 	if errors.As(err, &s.refused) {
 		s.targets = s.to.targets[:1]
 		if free {
@@ -84,9 +88,16 @@ func (r *Router) find(kind httpgov.Route, model string) (*route, *wire.Error) {
 }
 
 // permitted asks whether somebody may use a model by what is in force now: what is not
-// admitted is compared with nothing else.
+// admitted is compared with nothing else. A node that knows of no policies, or must spend
+// nothing, goes by the key.
 func (r *Router) permitted(req *http.Request, p *keys.Principal, model string) *wire.Error {
 	e, err := r.options.Governor.Explain(req.Context(), governance.Request{Principal: p, Model: model})
+	if errors.Is(err, governance.ErrNotReady) {
+		if !p.AllowsModel(model) {
+			return &wire.Error{Status: http.StatusForbidden, Code: "model", Message: "this key may not use this model"}
+		}
+		return nil
+	}
 	if err != nil {
 		down := wire.Of(err)
 		return &down

@@ -63,10 +63,13 @@ func (s *Server) inBackground(run func(context.Context)) {
 
 // bound is what ties a gateway to its authority; nil where there is none.
 func (s *Server) bound(ctx context.Context) error {
-	if s.witness == nil {
-		return nil
+	switch {
+	case s.node != nil:
+		return s.node.heard()
+	case s.witness != nil:
+		return s.witness.ask(ctx)
 	}
-	return s.witness.ask(ctx)
+	return nil
 }
 
 // whenBound lets a request pass that costs something, once it is sure that it counts where
@@ -76,7 +79,7 @@ func (s *Server) whenBound(next http.Handler) http.Handler {
 		if err := s.bound(r.Context()); err != nil {
 			e := wire.Error{
 				Status: http.StatusServiceUnavailable, Code: "not_ready", Retryable: true, RetryAfter: time.Second,
-				Message: "this gateway has not been bound to its authority yet; try again",
+				Message: "this gateway has not been bound to its authority yet, or no more; try again",
 			}
 			e.Write(w, httpgov.DefaultRoute(r).Protocol)
 			return

@@ -24,7 +24,12 @@ func (s *Server) parts() []serving.Part {
 			return err
 		}},
 	}
-	if s.Config.Authority != nil {
+	switch {
+	case s.node != nil:
+		parts = append(parts,
+			serving.Part{Name: "authority", Ask: func(context.Context) error { return s.node.heard() }, Say: sayHeard},
+			serving.Part{Name: "journal", Ask: s.Governor.Ready, Say: sayReady})
+	case s.Config.Authority != nil:
 		parts = append(parts, serving.Part{Name: "authority", Ask: s.bound, Down: "is not bound"})
 	}
 	return parts

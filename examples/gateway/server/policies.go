@@ -9,17 +9,23 @@ import (
 
 // profile is the one that says which rules can be enforced.
 func (s *Server) profile() policy.Profile {
-	if s.Config.Profile == config.Shared {
+	switch s.Config.Profile {
+	case config.Shared:
 		return policy.Shared
+	case config.Node:
+		return policy.Node
 	}
 	return policy.Local
 }
 
 // startPolicies reads the policies before anything is served: those of files, or what
-// the database has.
+// the database has. A node hears them from its authority.
 func (s *Server) startPolicies(ctx context.Context) error {
-	if s.Config.Profile != config.Shared {
+	switch s.Config.Profile {
+	case config.Local:
 		return s.ReloadPolicies(ctx)
+	case config.Node:
+		return nil
 	}
 	now, err := s.Storage.Policies.Load(ctx)
 	if err == nil {
@@ -33,8 +39,8 @@ func (s *Server) startPolicies(ctx context.Context) error {
 //
 // Errors: *config.PolicyError, and those of policy.Store.
 func (s *Server) ReloadPolicies(ctx context.Context) error {
-	if s.Config.Profile == config.Shared {
-		return nil // they are in the database, and every admission compares
+	if s.Config.Profile != config.Local {
+		return nil // they are in the database, and every admission compares, or the authority sends them
 	}
 	documents, err := config.ReadPolicies(s.Config.Policies.Files)
 	if err != nil {

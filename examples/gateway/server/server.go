@@ -27,8 +27,9 @@ type Options struct {
 	Observe func(httpgov.Attempt)
 	// Migrate creates and updates the tables of a Postgres, as the configuration can say too.
 	Migrate bool
-	// Clock makes the store's time of a Postgres's. It is for tests of calendars; every
-	// gateway on the schema must use the same.
+	// Clock makes the store's time of a Postgres's, or of this machine's where the store is a
+	// file. It is for tests of calendars and wrong clocks; every gateway on one schema must use
+	// the same.
 	Clock func(database time.Time) time.Time
 }
 
@@ -49,6 +50,7 @@ type Server struct {
 	began   time.Time
 
 	witness    *witness // of the profile shared with an authority, else nil
+	node       *node    // of the profile node, else nil
 	background []func() // each ends something that runs beside requests
 }
 
@@ -88,19 +90,21 @@ func (s *Server) open(ctx context.Context) error {
 		s.logger.Info("declared for the first time", "kind", name.Kind, "id", name.ID)
 	}
 	s.cache = keys.NewCache(s.Storage.Keys, nil)
-	s.Governor, err = governance.New(s.Storage, &governance.Options{
-		StepTimeout: s.Config.Timeouts.Storage.Duration, Evict: s.cache.Evict, Logger: s.logger,
-	})
-	if err != nil {
+	if err := s.govern(ctx); err != nil {
 		return err
 	}
 	if err := s.startPolicies(ctx); err != nil {
 		return err
 	}
-	if s.Config.Profile == config.Shared && s.Config.Authority != nil {
-		if err := s.startWitness(); err != nil {
-			return err
-		}
+	switch {
+	case s.node != nil:
+		err = s.startSyncer()
+		s.metrics.Node(s.nodeMetrics)
+	case s.Config.Authority != nil:
+		err = s.startWitness()
+	}
+	if err != nil {
+		return err
 	}
 	s.router = router.New(router.Options{
 		Config: s.Config, Governor: s.Governor, Prices: prices, Logger: s.logger,
@@ -116,10 +120,32 @@ func (s *Server) open(ctx context.Context) error {
 	return err
 }
 
+// govern makes the Governor, on a node over its journal.
+func (s *Server) govern(ctx context.Context) (err error) {
+	o := &governance.Options{StepTimeout: s.Config.Timeouts.Storage.Duration, Evict: s.cache.Evict, Logger: s.logger}
+	if s.Config.Profile == config.Node {
+		if err := s.openJournal(ctx); err != nil {
+			return err
+		}
+		o.Journal, o.Now = s.node.journal, s.fileClock()
+	}
+	s.Governor, err = governance.New(s.Storage, o)
+	return err
+}
+
+// fileClock is the clock of a store that is a file; nil: this machine's.
+func (s *Server) fileClock() func() time.Time {
+	if s.options.Clock == nil {
+		return nil
+	}
+	return func() time.Time { return s.options.Clock(time.Now()) }
+}
+
 // openStorage opens the database of the profile.
 func (s *Server) openStorage(ctx context.Context) (*storage.Database, error) {
 	if s.Config.Profile != config.Shared {
-		file, err := storage.Open(ctx, s.Config.Storage.SQLite, storage.Options{Serve: true, Format: s.Config.Keys.Format()})
+		o := storage.Options{Serve: true, Node: s.Config.Profile == config.Node, Format: s.Config.Keys.Format(), Now: s.fileClock()}
+		file, err := storage.Open(ctx, s.Config.Storage.SQLite, o)
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +179,7 @@ func (s *Server) refused(a httpgov.Attempt) {
 func (s *Server) adminAPI() http.Handler {
 	return admin.Handler(admin.Options{
 		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(), Status: s.status, Topology: s.Config.Topology(),
-		Policies: s.Storage.Policies, PoliciesFromFiles: s.Config.Profile != config.Shared, Profile: s.profile(),
+		Policies: s.Storage.Policies, PoliciesFromFiles: s.Config.Profile == config.Local, Profile: s.profile(), Journal: s.Storage.Journal,
 		Timeout: 4 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
 	})
 }
@@ -214,7 +240,9 @@ func (s *Server) Close(ctx context.Context) error {
 	for _, end := range s.background {
 		end()
 	}
-	if s.Governor != nil {
+	if s.node != nil { // the journal takes outcomes for as long as the Governor has any
+		err = errors.Join(err, s.closeNode(ctx))
+	} else if s.Governor != nil {
 		err = errors.Join(err, s.Governor.Close(ctx))
 	}
 	if s.Storage != nil {

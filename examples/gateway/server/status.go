@@ -16,7 +16,7 @@ func (s *Server) status(ctx context.Context) (report.Status, error) {
 	t := s.Config.Topology()
 	out := report.Status{
 		Profile: s.Config.Profile, StartedAt: s.began, Draining: s.probe.Draining(), Ready: found.Status == serving.Ready, Parts: found.Parts,
-		Topology: report.Topology{Version: t.Version, Digest: t.Digest},
+		Topology: report.Topology{Version: t.Version, Digest: t.Digest}, Node: s.nodeStatus(),
 	}
 	mark, enforced, err := s.Governor.Policies(ctx)
 	if err != nil { // what it would decide by, if it could make sure of it

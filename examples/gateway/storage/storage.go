@@ -11,17 +11,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/tallystick-go/tallystick/governance/governancesqlite"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
 // The errors of Open, beside those of governancesqlite.
 var (
 	// ErrServed: another gateway serves the file.
-	ErrServed = errors.New("storage: another gateway serves this file: the profile local is one process; stop it first, or give this one a file of its own")
+	ErrServed = errors.New("storage: another gateway serves this file: it is for one process; stop it first, or give this one a file of its own")
 	// ErrFile: the file cannot be opened.
 	ErrFile = errors.New("storage: the database file cannot be used")
 )
@@ -34,19 +36,25 @@ type Options struct {
 	// Alone refuses the file while a gateway serves it, and keeps gateways from
 	// serving it until Close.
 	Alone bool
+	// Node serves the file of a node, and owns the journal in it. A file that is a node's is
+	// served in no other way; who does not serve looks at the journal and releases it.
+	Node bool
 	// Format is how tokens look.
 	Format keys.Format
+	// Now is the clock of the file. Default time.Now. It is for tests of clocks.
+	Now func() time.Time
 }
 
 // File is an opened file. Use DB; Close gives everything back.
 type File struct {
 	*governancesqlite.DB
-	handle *sql.DB
-	lock   *os.File
+	handle  *sql.DB
+	lock    *os.File
+	claimed *journalsqlite.File // the journal's, of who serves a node
 }
 
 // Open opens the file at path. Errors: ErrServed, ErrFile, and those of
-// governancesqlite's Migrate and Check.
+// governancesqlite's Migrate and Check; of who serves a node, those of journalsqlite.Claim.
 func Open(ctx context.Context, path string, o Options) (*File, error) {
 	f := &File{}
 	full, err := filepath.Abs(path)
@@ -65,6 +73,14 @@ func (f *File) open(ctx context.Context, path string, o Options) error {
 			return fmt.Errorf("%w: its folder cannot be made: %w", ErrFile, plain(err))
 		}
 	}
+	if o.Serve && o.Node {
+		// It makes the file, and looks at it before anybody writes.
+		claimed, err := journalsqlite.Claim(path, nil)
+		if err != nil {
+			return err
+		}
+		f.claimed = claimed
+	}
 	// What SQLite creates by itself, everybody may read.
 	flags := os.O_RDWR
 	if o.Serve {
@@ -82,14 +98,19 @@ func (f *File) open(ctx context.Context, path string, o Options) error {
 			return err
 		}
 	}
-	if err := probe(ctx, path, o.Serve); err != nil {
+	node, err := probe(ctx, path, o.Serve)
+	if err != nil {
 		return err
 	}
-	f.handle, err = sql.Open("sqlite", dsn(path))
-	if err != nil {
+	if f.handle, err = sql.Open("sqlite", dsn(path)); err != nil {
 		return ErrFile
 	}
-	f.DB = governancesqlite.Open(f.handle, &governancesqlite.Options{Format: o.Format})
+	settings := &governancesqlite.Options{Format: o.Format, Now: o.Now}
+	if o.Node || node && !o.Serve { // a tool takes it as it is
+		f.DB = governancesqlite.OpenNode(f.handle, f.claimed, settings)
+	} else {
+		f.DB = governancesqlite.Open(f.handle, settings)
+	}
 	if o.Serve {
 		if err := f.Migrate(ctx); err != nil {
 			return err
@@ -98,28 +119,32 @@ func (f *File) open(ctx context.Context, path string, o Options) error {
 	return f.Check(ctx)
 }
 
-// marker is a table that every file of ours has.
-const marker = "tallystick_migrations"
+// marker is a table that every file of ours has, and journals one that a node's has.
+const (
+	marker   = "tallystick_migrations"
+	journals = "journal_meta"
+)
 
 // probe looks at a file without the right to change it: to open it in earnest is to
-// choose its journal, and that must not happen to somebody else's database.
-func probe(ctx context.Context, path string, serve bool) error {
+// choose its journal, and that must not happen to somebody else's database. It reports
+// whether the file is a node's.
+func probe(ctx context.Context, path string, serve bool) (node bool, err error) {
 	handle, err := sql.Open("sqlite", uri(path, "mode=ro"))
 	if err != nil {
-		return ErrFile
+		return false, ErrFile
 	}
 	defer handle.Close()
-	var tables, ours int64
-	err = handle.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = ?) FROM sqlite_schema", marker).Scan(&tables, &ours)
+	var tables, ours, nodes int64
+	err = handle.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = ?), count(*) FILTER (WHERE name = ?) FROM sqlite_schema", marker, journals).Scan(&tables, &ours, &nodes)
 	switch {
 	case err != nil:
-		return nil // whatever is wrong with it, Migrate and Check say it better
+		return false, nil // whatever is wrong with it, Migrate and Check say it better
 	case tables > 0 && ours == 0:
-		return fmt.Errorf("%w: it holds another program's tables: give the gateway a file of its own", governancesqlite.ErrForeign)
+		return false, fmt.Errorf("%w: it holds another program's tables: give the gateway a file of its own", governancesqlite.ErrForeign)
 	case tables == 0 && !serve:
-		return fmt.Errorf("%w: it is empty: start a gateway on it once", governancesqlite.ErrOlder)
+		return false, fmt.Errorf("%w: it is empty: start a gateway on it once", governancesqlite.ErrOlder)
 	}
-	return nil
+	return nodes > 0, nil
 }
 
 // dsn has every setting that the adapter insists on.
@@ -156,6 +181,9 @@ func (f *File) Close() error {
 	}
 	if f.handle != nil {
 		err = errors.Join(err, f.handle.Close())
+	}
+	if f.claimed != nil {
+		err = errors.Join(err, f.claimed.Release())
 	}
 	if f.lock != nil {
 		err = errors.Join(err, f.lock.Close())
