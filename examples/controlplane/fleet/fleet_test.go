@@ -25,20 +25,26 @@ import (
 	"github.com/tallystick-go/tallystick/escrow/escrowhttp"
 	"github.com/tallystick-go/tallystick/examples/controlplane/command"
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
+	gatewaycommand "github.com/tallystick-go/tallystick/examples/gateway/command"
+	"github.com/tallystick-go/tallystick/examples/gateway/provider"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/governance/amount"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/policy/policyyaml"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/journal"
 	"github.com/tallystick-go/tallystick/journal/journaltest"
 )
 
-// asChild makes this test binary be a control plane.
+// asChild makes this test binary be a control plane, or a gateway.
 const asChild = "CONTROLPLANE_FLEET_CHILD"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asChild) != "" {
-		os.Exit(command.Run(command.Process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv}))
+	switch os.Getenv(asChild) {
+	case "plane":
+		os.Exit(command.Run(command.Process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Clock: clockOf(os.Getenv(clockFile))}))
+	case "gateway":
+		os.Exit(gatewaycommand.Run(gatewaycommand.Process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Clock: clockOf(os.Getenv(clockFile))}))
 	}
 	os.Exit(pgtest.Run(m))
 }
@@ -58,8 +64,14 @@ type fleet struct {
 	env    []string
 	relay  *relay
 	planes []*plane
+	clock  string       // the file of the planes' calendar, or none
 	spent  atomic.Int64 // microUSD that providers were paid, by all nodes
 	beats  int64        // of the probe
+
+	provider    *provider.Provider // behind gateways
+	providerURL string
+	calls       atomic.Int64 // that reached it
+	token       string       // of the key app
 }
 
 func tokenOf(node string) string { return "the-secret-token-of-" + node }
@@ -67,7 +79,7 @@ func tokenOf(node string) string { return "the-secret-token-of-" + node }
 // newFleet starts so many control planes, whose grants last that long.
 func newFleet(t *testing.T, dsn, schema string, planes int, ttl time.Duration, nodes ...string) *fleet {
 	t.Helper()
-	f := &fleet{T: t, dsn: dsn, config: filepath.Join(t.TempDir(), "controlplane.yaml"), relay: newRelay(t)}
+	f := &fleet{T: t, dsn: dsn, clock: filepath.Join(t.TempDir(), "clock"), config: filepath.Join(t.TempDir(), "controlplane.yaml"), relay: newRelay(t)}
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: 127.0.0.1:0\nadmin: {listen: 127.0.0.1:0, token: env:ADMIN}\nstorage: {postgres: {dsn: env:DSN, schema: %s}}\n", schema)
 	fmt.Fprintf(&b, "grants: {ttl: %s}\ntimeouts: {storage: 2s, drain: 10s}\nnodes:\n", ttl)
@@ -109,7 +121,7 @@ type plane struct {
 
 func (f *fleet) start() *plane {
 	p := &plane{f: f, Cmd: exec.Command(os.Args[0], "serve", "-migrate", "-config", f.config), said: &bytes.Buffer{}}
-	p.Env = append(append(os.Environ(), asChild+"=1", "ADMIN="+adminToken, "DSN="+f.dsn, "GORACE=atexit_sleep_ms=0"), f.env...)
+	p.Env = append(append(os.Environ(), asChild+"=plane", clockFile+"="+f.clock, "ADMIN="+adminToken, "DSN="+f.dsn, "GORACE=atexit_sleep_ms=0"), f.env...)
 	p.Stderr = p.said
 	out, err := p.StdoutPipe()
 	if err == nil {
@@ -161,6 +173,11 @@ func (p *plane) do(method, path string, body, into any) {
 // policy is one hard budget of the team acme for the day.
 func (f *fleet) policy(milliUSD, grantMilliUSD int64, renew string) {
 	f.Helper()
+	require.NoError(f, f.tryPolicy(milliUSD, grantMilliUSD, renew))
+}
+
+// tryPolicy is policy, while the database may be away.
+func (f *fleet) tryPolicy(milliUSD, grantMilliUSD int64, renew string) error {
 	documents, err := policyyaml.Decode(fmt.Appendf(nil, `apiVersion: tallystick.dev/v1alpha1
 kind: GovernancePolicy
 metadata: {name: acme}
@@ -169,12 +186,21 @@ spec:
   rules:
     - {name: day, failurePolicy: FailClosed, budget: {limitMilliUSD: %d, hardCap: true, period: day, lease: {grantMilliUSD: %d, renewInterval: %s}}}
 `, milliUSD, grantMilliUSD, renew))
-	require.NoError(f, err)
-	edit := object{"documents": documents, "replace": true}
+	if err != nil {
+		return err
+	}
+	return f.edit(documents)
+}
+
+// edit makes documents the only ones.
+func (f *fleet) edit(documents []policy.Document) error {
+	edit := object{"documents": append([]policy.Document{}, documents...), "replace": true}
 	var diff report.PolicyDiff
-	f.planes[0].do(http.MethodPost, "policies/diff", edit, &diff)
+	if err := f.planes[0].admin.Do(f.Context(), http.MethodPost, "policies/diff", nil, edit, &diff); err != nil {
+		return err
+	}
 	edit["expect"], edit["actor"], edit["reason"] = diff.Expect, "ops", "a test"
-	f.planes[0].do(http.MethodPost, "policies", edit, nil)
+	return f.planes[0].admin.Do(f.Context(), http.MethodPost, "policies", nil, edit, nil)
 }
 
 // budget is how the only budget stands.
@@ -231,6 +257,12 @@ func (f *fleet) balanced(limit int64) {
 	require.LessOrEqual(f, f.spent.Load(), limit, "the providers were paid no more than the limit")
 	require.LessOrEqual(f, int64(b.Consumed+b.Uncertain+b.Reserved+b.Granted), limit)
 	require.LessOrEqual(f, f.spent.Load(), int64(b.Consumed+b.Uncertain+b.Granted), "and every microUSD of it is on the books")
+	f.verified()
+}
+
+// verified says that the books are what the grants add up to.
+func (f *fleet) verified() {
+	f.Helper()
 	var v report.Verification
 	f.planes[0].do(http.MethodPost, "verify", nil, &v)
 	require.Empty(f, v.Differences)

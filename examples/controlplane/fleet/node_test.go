@@ -27,7 +27,7 @@ import (
 func TestOutageOfTheAuthority(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Own(t)
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	f := newFleet(t, server.DSN(), "tallystick", 1, ttl, "a")
 	f.policy(100, 20, "1s")
 	f.relay.down.Store(true)
@@ -102,13 +102,7 @@ func TestOfficialClients(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, failed.StatusCode, "one answer to each request")
 	require.EqualValues(t, 1, sent.Load())
 
-	for { // until nothing is left
-		if _, err = o.Chat.Completions.New(t.Context(), ask); err != nil {
-			break
-		}
-	}
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, http.StatusPaymentRequired, failed.StatusCode)
+	require.Eventually(t, func() bool { return g.call(t.Context(), says("hello")).String() == spent }, patience, tick)
 	sent.Store(0)
 	_, err = o.Chat.Completions.New(t.Context(), ask)
 	require.ErrorAs(t, err, &failed)
@@ -254,9 +248,6 @@ func TestCopiesOfANode(t *testing.T) {
 	require.Contains(t, g.run(0, "journal", "readmit", "-config", g.path("gateway.yaml"), "-heard", heard, "-actor", "ann", "-reason", "it was looked at", "-json"), `"heard":`+heard)
 	g.boot().ready().served(says("readmitted"))
 	g.stop()
-	var v report.Verification
-	f.planes[0].do(http.MethodPost, "verify", nil, &v)
-	require.Empty(t, v.Differences)
 	f.balanced(limit)
 }
 
@@ -308,6 +299,6 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 	first, rest, _ := strings.Cut(local, "authority:")
 	_, rest, _ = strings.Cut(rest, "\n")
 	require.NoError(t, os.WriteFile(g.path("local.yaml"), []byte(first+rest), 0o600))
-	require.Contains(t, g.run(1, "serve", "-config", g.path("local.yaml")), "profile node")
+	require.Contains(t, g.run(1, "serve", "-config", g.path("local.yaml")), "the file is a node's")
 	require.Contains(t, g.run(0, "verify", "-sqlite", g.file()), "balance")
 }

@@ -57,7 +57,7 @@ func (f *fleet) watch(limit *atomic.Int64) (stop func()) {
 // microUSD of it is on the books, and the books balance.
 func TestGatewaysNeverSpendMore(t *testing.T) {
 	server := pgtest.Own(t, "fsync=on")
-	const ttl = time.Second
+	const ttl = 3 * time.Second
 	f := newFleet(t, server.DSN(), "tallystick", 2, ttl, "a", "b")
 	const least, most = 20, 60 // milliUSD
 	var limit atomic.Int64
@@ -81,17 +81,27 @@ func TestGatewaysNeverSpendMore(t *testing.T) {
 	for _, g := range list {
 		loads = append(loads, f.load(g, 2, 5*time.Millisecond, says("load")))
 	}
-	did := map[string]int{}
+	did, held := map[string]int{}, fmt.Sprintf("held {{provider: hold=never tokens=%d}}", reply)
 	outage := func() {
 		did["outage"]++
 		ctx := context.WithoutCancel(t.Context())
 		require.NoError(t, server.Stop(ctx, pgserver.Immediate))
-		time.Sleep(ttl + time.Duration(random.Int64N(int64(ttl/2)))) // longer than a grant lasts: the outage itself
+		time.Sleep(ttl + time.Duration(random.Int64N(int64(ttl/4)))) // longer than a grant lasts: the outage itself
 		require.NoError(t, server.Start(ctx))
 	}
+	killed := func() { // perhaps with a call under way
+		did["gateway killed"]++
+		g := list[random.IntN(2)]
+		before := f.calls.Load()
+		go g.call(context.WithoutCancel(t.Context()), held)
+		for end := time.Now().Add(time.Duration(random.Int64N(int64(100 * time.Millisecond)))); f.calls.Load() < before+5 && time.Now().Before(end); {
+			time.Sleep(tick)
+		}
+		g.kill()
+		g.boot()
+	}
 	steps := []func(){
-		func() { did["gateway killed"]++; g := list[random.IntN(2)]; g.kill(); g.boot() },
-		func() { did["gateway killed"]++; g := list[random.IntN(2)]; g.kill(); g.boot() },
+		killed, killed,
 		func() { did["plane killed"]++; f.restart(random.IntN(2), syscall.SIGKILL) },
 		func() { did["plane stopped"]++; f.restart(random.IntN(2), syscall.SIGTERM) },
 		func() { // in good order, as far as the relay lets its goodbye through
@@ -113,7 +123,7 @@ func TestGatewaysNeverSpendMore(t *testing.T) {
 	end := time.Now().Add(soak(t))
 	for i := 0; i < len(steps) || time.Now().Before(end); i++ {
 		steps[order[i%len(steps)]]()
-		time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+		time.Sleep(time.Duration(random.Int64N(int64(400 * time.Millisecond))))
 	}
 	f.relay.mistreat(0)
 	for _, l := range loads {
@@ -147,16 +157,18 @@ func TestEditsUnderLoad(t *testing.T) {
 	f.policy(5, 1, "1s")
 	list := f.gateways("a", "b")
 	prompt := says("edits")
-	loads := []*load{f.load(list[0], 2, 0, prompt), f.load(list[1], 2, 0, prompt)}
+	loads := []*load{f.load(list[0], 2, 2*time.Millisecond, prompt), f.load(list[1], 2, 2*time.Millisecond, prompt)}
 	all := func(of string, n int) {
+		t.Helper()
 		for _, l := range loads {
 			l.more(of, n)
 		}
 	}
 	all(spent, 3) // each hears that the budget is spent, not that it should come back
+	before := f.calls.Load()
 	require.LessOrEqual(t, f.spent.Load(), int64(5000))
 	f.policy(15, 1, "1s")
-	all(served, 10)
+	require.Eventually(t, func() bool { return f.calls.Load() > before+20 }, patience, tick)
 	f.policy(5, 1, "1s")
 	all(spent, 10)
 	require.LessOrEqual(t, f.spent.Load(), int64(15_000))
@@ -194,7 +206,7 @@ func TestMidnightUnderLoad(t *testing.T) {
 	f.policy(limit/1000, 1, "1s")
 	list := f.gateways("a", "b")
 	prompt := says("midnight")
-	loads := []*load{f.load(list[0], 2, 0, prompt), f.load(list[1], 2, 0, prompt)}
+	loads := []*load{f.load(list[0], 2, 2*time.Millisecond, prompt), f.load(list[1], 2, 2*time.Millisecond, prompt)}
 	for _, l := range loads {
 		l.more(spent, 3)
 	}
@@ -203,8 +215,8 @@ func TestMidnightUnderLoad(t *testing.T) {
 	require.Greater(t, 2*before, int64(limit), "the limit was worth something")
 	from := time.Now().Add(300 * time.Millisecond)
 	f.setClock(f.clock, move{Ahead: midnight.Add(-time.Hour).Sub(now)}, move{From: from, Ahead: midnight.Add(-200 * time.Millisecond).Sub(from)})
+	require.Eventually(t, func() bool { return f.spent.Load() > before+limit/2 }, patience, tick)
 	for _, l := range loads {
-		l.more(served, 5)
 		l.more(spent, 3)
 		l.stop()
 	}
@@ -217,7 +229,7 @@ func TestMidnightUnderLoad(t *testing.T) {
 	require.Zero(t, b.Uncertain)
 	require.LessOrEqual(t, int64(b.Consumed), int64(limit))
 	require.Equal(t, f.spent.Load(), before+int64(b.Consumed), "each call is in one of the two days")
-	f.balanced(2 * limit)
+	f.verified()
 }
 
 // With demand 95 to 5 over two gateways and budget enough, the busy one serves its demand.
