@@ -348,6 +348,7 @@ func TestTenuresConfiguredApart(t *testing.T) {
 		require.True(t, st.Longer)
 		require.False(t, a.Status()[0].Longer)
 		require.Equal(t, 1, log.count("longer than this process's own"), "once")
+		require.Equal(t, 1, log.count("standing by"), "who waits is not silent, and says it once")
 		row, err := store.Look(t.Context(), name)
 		require.NoError(t, err)
 		hang(t, long, "renew") // it dies

@@ -15,7 +15,7 @@ type seat struct {
 	cancel  context.CancelCauseFunc
 	kick    chan struct{} // receives when the loop should look again
 	changed chan struct{} // closed, and made anew, when a tenure begins
-	warned  Generation    // of a tenure that lasts longer than ours would
+	noted   Generation    // of another's tenure that was logged
 }
 
 // tend is the loop of one name.
@@ -136,8 +136,12 @@ func (s *seat) follow(what step, before bool, failed int, why error) {
 	case s.failures == 0 && failed > 0:
 		s.note(slog.LevelInfo, "lease: calls succeed again", "failures", failed, "last", why)
 	}
-	if !s.holding && s.drifts() && s.warned != s.shown.Generation {
-		s.warned = s.shown.Generation
+	if s.holding || s.shown.Generation == s.noted || !s.shown.Held() {
+		return
+	}
+	s.noted = s.shown.Generation
+	s.note(slog.LevelInfo, "lease: standing by, another holds it", "holder", s.shown.Holder, "generation", int64(s.shown.Generation))
+	if s.drifts() {
 		s.note(slog.LevelWarn, "lease: the tenure in force is longer than this process's own, and everybody waits for it when its holder dies: configure one TTL",
 			"holder", s.shown.Holder, "in_force", s.inForce(), "own", s.ttl)
 	}

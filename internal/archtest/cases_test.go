@@ -12,7 +12,7 @@ import (
 
 var (
 	caseName = regexp.MustCompile(`\b((?:Replay|Primitive)[A-Z][0-9]+|Edge)[A-Z][A-Za-z0-9]*\b`)
-	ruleName = regexp.MustCompile("`([A-Z][A-Za-z]+/[A-Z][A-Za-z]+)`") // of keystest, policytest and eventlogtest
+	ruleName = regexp.MustCompile("`([A-Z][A-Za-z]+/[A-Z][A-Za-z]+)`") // of keystest, policytest, leasetest and eventlogtest
 	testName = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 )
 
@@ -34,7 +34,7 @@ func TestCasesAreExplained(t *testing.T) {
 				tests = append(tests, name)
 			}
 		}
-		if f.dir == "keys/keystest" || f.dir == "governance/policy/policytest" || f.dir == "eventlog/eventlogtest" {
+		if f.dir == "keys/keystest" || f.dir == "governance/policy/policytest" || f.dir == "eventlog/eventlogtest" || f.dir == "lease/leasetest" {
 			rules = append(rules, literals(f.syntax)...)
 		}
 		if f.dir != "governance/governancetest" {
