@@ -55,10 +55,12 @@ func (o *output) row(cells ...any) {
 var (
 	groups = map[string]map[string]operation{
 		"teams": teamCommands, "keys": keyCommands, "holds": holdCommands, "policies": policyCommands,
-		"journal": journalCommands,
+		"journal":     journalCommands,
+		"suspensions": suspensionCommands,
 	}
 	single = map[string]operation{
 		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand, "nodes": nodesCommand,
+		"system": systemCommand,
 	}
 )
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
+	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
@@ -25,6 +26,9 @@ import (
 
 // Prefix begins every path of the API.
 const Prefix = "/admin/v1/"
+
+// SystemPath is where /system is too, for who asks every gateway of a fleet alike.
+const SystemPath = "/api/system"
 
 const maxBody = 64 << 10
 
@@ -43,6 +47,10 @@ type Options struct {
 	Logger  *slog.Logger
 	// Status says what the gateway is; nil where none serves.
 	Status func(context.Context) (report.Status, error)
+	// System says what it is among others; nil where none serves.
+	System func(context.Context) (report.System, error)
+	// Suspensions are those of gateways that coordinate; nil: this one does not.
+	Suspensions *suspend.Suspensions
 	// Policies are those in force, nil where there are none. PoliciesFromFiles says that they
 	// can be read and not changed, and so does the profile node, whose policies are the
 	// authority's. Profile decides which of them are enforced.
@@ -62,7 +70,7 @@ type api struct {
 	token [sha256.Size]byte
 }
 
-// Handler returns the API. All its paths begin with Prefix.
+// Handler returns the API. All its paths but SystemPath begin with Prefix.
 func Handler(o Options) http.Handler {
 	a := &api{Options: o, token: sha256.Sum256([]byte(o.Token))}
 	if a.Timeout <= 0 {
@@ -117,6 +125,11 @@ func Handler(o Options) http.Handler {
 	route("GET nodes", a.Timeout, a.listNodes)
 	route("GET journal", a.Timeout, a.journalStatus)
 	route("POST journal/release", a.Timeout, a.journalRelease)
+	route("GET system", a.Timeout, a.system)
+	mux.HandleFunc("GET "+SystemPath, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, a.Timeout, a.system) })
+	route("GET suspensions", a.Timeout, a.listSuspensions)
+	route("POST suspensions", a.Timeout, a.suspend)
+	route("POST suspensions/lift", a.Timeout, a.lift)
 	if a.Topology.Digest != "" {
 		for _, name := range []string{"topology", "upstreams", "routes", "models"} {
 			for _, path := range []string{name, name + "/{rest...}"} {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
@@ -54,6 +56,7 @@ func problemOf(err error) *Problem {
 	var other *policy.ConflictError
 	var damaged *policy.CorruptError
 	var spendable *governance.SpendableError
+	var shared *coordination.FieldError
 	if p := journalProblem(err); p != nil {
 		return p
 	}
@@ -64,6 +67,18 @@ func problemOf(err error) *Problem {
 		return &Problem{http.StatusBadRequest, "invalid", key.Field, key.Why}
 	case errors.As(err, &field):
 		return &Problem{http.StatusBadRequest, "invalid", field.Field, field.Why}
+	case errors.As(err, &shared) && shared.Conflict:
+		return &Problem{http.StatusConflict, "conflict", shared.Field, shared.Why}
+	case errors.As(err, &shared):
+		return &Problem{http.StatusBadRequest, "invalid", shared.Field, shared.Why}
+	case errors.Is(err, coordination.ErrNotFound):
+		return &Problem{http.StatusNotFound, "not_found", "", "there is nothing of this name"}
+	case errors.Is(err, coordination.ErrUnknownOutcome):
+		return &Problem{http.StatusServiceUnavailable, "unknown_outcome", "", "it is not known whether this was recorded: repeat it"}
+	case errors.Is(err, coordination.ErrUnavailable), errors.Is(err, coordination.ErrStarting), errors.Is(err, eventlog.ErrUnavailable):
+		return &Problem{http.StatusServiceUnavailable, "unavailable", "", "the database does not answer: try again"}
+	case errors.Is(err, eventlog.ErrHistoryRegressed):
+		return &Problem{http.StatusServiceUnavailable, "history_regressed", "", "the database shows less than this gateway has seen of it: decide which history is right, and start the gateway again"}
 	case errors.As(err, &document):
 		return &Problem{http.StatusBadRequest, "invalid", document.Path, document.Why}
 	case errors.As(err, &other):

@@ -82,6 +82,7 @@ func (c *Config) check(k *checker) error {
 	c.checkBootstrap(k)
 	c.checkUpstreams(k)
 	c.checkRoutes(k)
+	c.checkCoordination(k)
 	if c.Requests.MaxBodyBytes < 1024 || c.Requests.MaxBodyBytes > 1<<30 {
 		k.fault("requests.max_body_bytes", "must be between 1024 and 1073741824")
 	}
@@ -208,26 +209,50 @@ func (c *Config) checkUpstreams(k *checker) {
 			k.fault(at+".name", "another upstream has this name")
 		}
 		seen[u.Name] = true
-		if u.Protocol != OpenAI && u.Protocol != Anthropic && u.Protocol != Bedrock {
-			k.fault(at+".protocol", "must be openai, anthropic or bedrock")
-		}
-		u.URL = k.baseURL(at+".base_url", u)
 		if !k.blind {
 			k.secret(at+".credential", &u.Credential)
 		}
 		if models += len(u.Models); len(u.Models) == 0 || models > maxModels {
 			k.fault(at+".models", "must name at least one model, and all upstreams at most %d", maxModels)
 		}
-		k.strings(at+".models", u.Models)
-		switch u.OutputField {
-		case "", "max_tokens", "max_completion_tokens":
-		default:
-			k.fault(at+".output_field", "must be max_tokens or max_completion_tokens")
-		}
-		if u.Protocol != OpenAI && (u.OutputField != "" || u.NoStreamUsage) {
-			k.fault(at, "output_field and no_stream_usage are for the protocol openai")
-		}
-		k.where(at, u)
+		k.upstream(at, u)
+		k.mode(at, u)
+	}
+}
+
+// upstream checks what an upstream says of itself, but its name and credential.
+func (k *checker) upstream(at string, u *Upstream) {
+	if u.Protocol != OpenAI && u.Protocol != Anthropic && u.Protocol != Bedrock {
+		k.fault(at+".protocol", "must be openai, anthropic or bedrock")
+	}
+	u.URL = k.baseURL(at+".base_url", u)
+	k.strings(at+".models", u.Models)
+	switch u.OutputField {
+	case "", "max_tokens", "max_completion_tokens":
+	default:
+		k.fault(at+".output_field", "must be max_tokens or max_completion_tokens")
+	}
+	if u.Protocol != OpenAI && (u.OutputField != "" || u.NoStreamUsage) {
+		k.fault(at, "output_field and no_stream_usage are for the protocol openai")
+	}
+	k.where(at, u)
+}
+
+// mode checks who runs an upstream.
+func (k *checker) mode(at string, u *Upstream) {
+	switch u.Mode {
+	case "":
+		u.Mode = Remote
+	case Remote, Subprocess:
+	default:
+		k.fault(at+".mode", "must be remote or subprocess")
+		return
+	}
+	switch {
+	case u.Local() != (len(u.Command) > 0):
+		k.fault(at+".command", "is what runs an upstream of the mode subprocess: a program and its arguments, and of that mode alone")
+	case u.Local() && u.URL != nil && !loopback(u.URL.Hostname()):
+		k.fault(at+".base_url", "must be on this machine: the gateway runs this upstream itself")
 	}
 }
 

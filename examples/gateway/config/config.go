@@ -32,6 +32,9 @@ type Config struct {
 	Routes    []Route    `yaml:"routes"`
 	Requests  Requests   `yaml:"requests"`
 	Timeouts  Timeouts   `yaml:"timeouts"`
+	// Coordination says that the gateways of one database are one; nil: each is for itself, though they
+	// count together.
+	Coordination *Coordination `yaml:"coordination"`
 }
 
 // Admin is the listener for operators.
@@ -103,11 +106,23 @@ type Upstream struct {
 	NoStreamUsage  bool     `yaml:"no_stream_usage"`
 	OutputField    string   `yaml:"output_field"`
 	Region         string   `yaml:"region"`
+	// Mode is remote, or subprocess for one that this gateway runs by Command.
+	Mode    string   `yaml:"mode"`
+	Command []string `yaml:"command"`
 	// Guardrails are those of Bedrock that attempts may name.
 	Guardrails map[string]Guardrail `yaml:"guardrails"`
 
 	URL *url.URL `yaml:"-"` // BaseURL without /v1 at its end
 }
+
+// The modes of upstreams.
+const (
+	Remote     = "remote"     // somebody else runs it
+	Subprocess = "subprocess" // the gateway does, and it belongs to that gateway
+)
+
+// Local reports whether an upstream belongs to the gateway that runs it.
+func (u *Upstream) Local() bool { return u.Mode == Subprocess }
 
 // Guardrail is one of Bedrock's.
 type Guardrail struct {

@@ -29,7 +29,7 @@ func (s *Server) publicHandler() http.Handler {
 		})
 		mux.Handle(pattern, s.metrics.Request(name, s.bounded(h)))
 	}
-	handle := func(pattern, name string, h http.Handler) { who(pattern, name, s.cache, h) }
+	handle := func(pattern, name string, h http.Handler) { who(pattern, name, s.cache, s.whenNotSuspended(h)) }
 	handle("POST /v1/chat/completions", "chat_completions", billed)
 	handle("POST /v1/responses", "responses", billed)
 	handle("POST /v1/embeddings", "embeddings", billed)
@@ -52,7 +52,9 @@ func (s *Server) publicHandler() http.Handler {
 // adminHandler is what operators reach.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(admin.Prefix, s.metrics.Request("admin", s.adminAPI()))
+	api := s.metrics.Request("admin", s.adminAPI())
+	mux.Handle(admin.Prefix, api)
+	mux.Handle(admin.SystemPath, api)
 	s.handleHealth(mux)
 	return mux
 }

@@ -24,6 +24,9 @@ func (s *Server) parts() []serving.Part {
 			return err
 		}},
 	}
+	if s.coordination != nil {
+		parts = append(parts, serving.Part{Name: "log", Ask: s.follows, Down: "is not followed"})
+	}
 	switch {
 	case s.node != nil:
 		parts = append(parts,

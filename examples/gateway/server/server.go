@@ -11,13 +11,16 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/examples/gateway/metrics"
 	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
+	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
 	"github.com/tallystick-go/tallystick/examples/serving"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 	"github.com/tallystick-go/tallystick/keys"
+	"github.com/tallystick-go/tallystick/lease"
 )
 
 // Options adjust a Server. Nil and zero fields are the defaults.
@@ -49,6 +52,10 @@ type Server struct {
 	probe   *serving.Probe
 	began   time.Time
 
+	instance     string               // minted; of gateways that coordinate it is the log's
+	coordination *coordination.Base   // nil: this gateway is for itself
+	suspensions  *suspend.Suspensions // nil without coordination
+
 	witness    *witness // of the profile shared with an authority, else nil
 	node       *node    // of the profile node, else nil
 	background []func() // each ends something that runs beside requests
@@ -59,7 +66,7 @@ type Server struct {
 // Errors: those of package storage, of loading prices, and of listening. Whatever was
 // opened is closed again.
 func Open(ctx context.Context, c *config.Config, o *Options) (*Server, error) {
-	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New(), began: time.Now().UTC()}
+	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New(), began: time.Now().UTC(), instance: lease.NewHolder("")}
 	if o != nil {
 		s.options = *o
 	}
@@ -80,6 +87,9 @@ func (s *Server) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	if s.Storage, err = s.openStorage(ctx); err != nil {
+		return err
+	}
+	if err := s.openCoordination(ctx); err != nil {
 		return err
 	}
 	declared, err := s.Storage.Keys.Bootstrap(ctx, s.Config.Bootstrap.Declarations())
@@ -179,6 +189,7 @@ func (s *Server) refused(a httpgov.Attempt) {
 func (s *Server) adminAPI() http.Handler {
 	return admin.Handler(admin.Options{
 		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(), Status: s.status, Topology: s.Config.Topology(),
+		System: s.system, Suspensions: s.suspensions,
 		Policies: s.Storage.Policies, PoliciesFromFiles: s.Config.Profile == config.Local, Profile: s.profile(), Journal: s.Storage.Journal,
 		Timeout: 4 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
 	})
@@ -245,6 +256,7 @@ func (s *Server) Close(ctx context.Context) error {
 	} else if s.Governor != nil {
 		err = errors.Join(err, s.Governor.Close(ctx))
 	}
+	err = errors.Join(err, s.closeCoordination(ctx))
 	if s.Storage != nil {
 		err = errors.Join(err, s.Storage.Close())
 	}

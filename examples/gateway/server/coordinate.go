@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
+	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
+	"github.com/tallystick-go/tallystick/examples/gateway/wire"
+	"github.com/tallystick-go/tallystick/governance/httpgov"
+)
+
+// openCoordination begins to coordinate, where the configuration says so.
+func (s *Server) openCoordination(ctx context.Context) (err error) {
+	c := s.Config.Coordination
+	if c == nil {
+		return nil
+	}
+	pg, t := s.Config.Storage.Postgres, s.Config.Timeouts
+	dsn, err := pg.ConnString()
+	if err != nil {
+		return err
+	}
+	s.coordination, err = coordination.Open(ctx, coordination.Options{
+		DSN: dsn, Schema: pg.Schema, Connect: t.Connect.Duration, Call: t.Storage.Duration, Migrate: pg.Migrate || s.options.Migrate,
+		Tenure: c.Tenure.Duration, Tail: c.Tail.Duration, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	s.suspensions = suspend.New(s.coordination)
+	return s.coordination.Start(s.suspensions.Subscription())
+}
+
+// whenNotSuspended lets a request pass whose key and session nobody has suspended, on any gateway.
+func (s *Server) whenNotSuspended(next http.Handler) http.Handler {
+	if s.suspensions == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		session := r.Header.Get(suspend.Header)
+		r.Header.Del(suspend.Header) // it is no provider's business
+		if p, is := httpgov.PrincipalFrom(r.Context()); is {
+			why, err := s.suspensions.Of(p.KeyID, session)
+			var e *wire.Error
+			switch {
+			case err != nil:
+				e = &wire.Error{
+					Status: http.StatusServiceUnavailable, Code: "unavailable", RetryAfter: time.Second,
+					Message: "this gateway does not know yet what the others have suspended; try again",
+				}
+			case why != nil && why.Session != "":
+				e = &wire.Error{Status: http.StatusForbidden, Code: "suspended", Message: "this session is suspended: " + why.Reason}
+			case why != nil:
+				e = &wire.Error{Status: http.StatusForbidden, Code: "suspended", Message: "this key is suspended: " + why.Reason}
+			}
+			if e != nil {
+				e.Write(w, httpgov.DefaultRoute(r).Protocol)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// follows says what keeps this gateway from knowing what the others do.
+func (s *Server) follows(context.Context) error {
+	if s.suspensions == nil {
+		return nil
+	}
+	return s.suspensions.Known()
+}
+
+// closeCoordination hands over what this gateway manages. What it cannot hand over lapses.
+func (s *Server) closeCoordination(ctx context.Context) error {
+	if s.coordination == nil {
+		return nil
+	}
+	err := s.coordination.Close(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.logger.Warn("gateway: what this gateway managed was not handed over, and lapses", "error", err)
+		return nil
+	}
+	return err
+}

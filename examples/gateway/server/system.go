@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
+	"github.com/tallystick-go/tallystick/examples/gateway/report"
+	"github.com/tallystick-go/tallystick/lease"
+)
+
+// system says what this gateway is among others. It asks nobody: it tells what this gateway goes by.
+func (s *Server) system(context.Context) (report.System, error) {
+	out := report.System{
+		Instance: s.instance, Profile: s.Config.Profile, StorageIsShareable: s.Config.Profile == config.Shared,
+		Leases: []report.LeaseState{}, Limits: s.scope(), Local: s.local(), Shared: s.shared(),
+	}
+	if s.coordination == nil {
+		return out, nil
+	}
+	b := s.coordination
+	out.Instance, out.CoordinatesWithPeers = b.Instance(), b.Leaser.Shared()
+	_, out.ManagesFleet = b.Keeper.Held(coordination.FleetLease)
+	for _, st := range b.Keeper.Status() {
+		out.Leases = append(out.Leases, leaseOf(st, b.Keeper.Holder()))
+		if st.Regressed {
+			out.History = report.History{Regressed: true, Why: "the leases show less than this gateway has seen"}
+		}
+	}
+	out.Log = &report.LogState{TailMS: s.Config.Coordination.Tail.Milliseconds(), Subscriptions: []report.Subscription{}}
+	status := b.Log.Status()
+	for _, sub := range status.Subscriptions {
+		out.Log.Subscriptions = append(out.Log.Subscriptions, subscriptionOf(sub))
+	}
+	if err := b.Following(); err != nil {
+		out.Log.Error = err.Error()
+	}
+	if status.Regressed != nil {
+		out.History = report.History{Regressed: true, Why: status.Regressed.Error()}
+	}
+	return out, nil
+}
+
+func leaseOf(st lease.Status, own string) report.LeaseState {
+	l := report.LeaseState{
+		Name: st.Name, State: st.State.String(), Holder: st.Other.Holder, Generation: int64(st.Other.Generation),
+		TenureMS: st.TenureOwn.Milliseconds(), TenureInForceMS: st.TenureInForce.Milliseconds(), Longer: st.Longer, Failures: st.Failures,
+	}
+	if st.State == lease.Holding {
+		l.Holder, l.Generation = own, int64(st.Held.Generation)
+	}
+	if st.Err != nil {
+		l.Error = st.Err.Error()
+	}
+	return l
+}
+
+func subscriptionOf(st eventlog.SubscriptionStatus) report.Subscription {
+	out := report.Subscription{
+		Name: st.Name, Kind: st.Kind.String(), Behind: st.Lag.Behind, Handled: st.Handled, Aside: st.Aside, Adopted: st.Adopted, Error: st.Err,
+	}
+	if st.Lag.Err != nil && st.Lag.Failures > 0 {
+		out.Error = st.Lag.Err.Error()
+	}
+	return out
+}
+
+// scope says what limits count in each profile.
+func (s *Server) scope() report.Scope {
+	switch s.Config.Profile {
+	case config.Shared:
+		return report.Scope{Rates: report.OfFleet, Quotas: report.OfFleet, Budgets: report.OfFleet}
+	case config.Node: // policies' budgets are the authority's, everything else is counted here
+		return report.Scope{Rates: report.OfInstance, Quotas: report.OfInstance, Budgets: report.OfFleet}
+	}
+	return report.Scope{Rates: report.OfInstance, Quotas: report.OfInstance, Budgets: report.OfInstance}
+}
+
+// local is what a gateway has for itself in every deployment.
+func (s *Server) local() []string {
+	out := []string{"catalogue: prices, and the upstreams and routes of its file", "connections to upstreams, and which of them failed last", "cached principals", "metrics"}
+	for i := range s.Config.Upstreams {
+		if s.Config.Upstreams[i].Local() {
+			return append(out, "child processes: upstreams of the mode subprocess")
+		}
+	}
+	return out
+}
+
+func (s *Server) shared() []string {
+	switch {
+	case s.Config.Profile == config.Local:
+		return []string{}
+	case s.Config.Profile == config.Node:
+		return []string{"policies and their budgets, by the authority"}
+	case s.coordination == nil:
+		return []string{"keys", "policies", "accounts and limits"}
+	}
+	return []string{"keys", "policies", "accounts and limits", "suspensions", "registered upstreams", "the event log"}
+}

@@ -1,0 +1,85 @@
+package operator
+
+import (
+	"encoding/json"
+	"flag"
+	"net/http"
+	"time"
+
+	"github.com/tallystick-go/tallystick/examples/gateway/admin"
+	"github.com/tallystick-go/tallystick/examples/gateway/report"
+)
+
+// systemCommand says what a gateway is among others.
+var systemCommand = operation{"", func(*flag.FlagSet) *request {
+	return get(at("system"), func(o *output, answer json.RawMessage) error {
+		s, err := into[report.System](answer)
+		o.row("INSTANCE", s.Instance)
+		o.row("PROFILE", s.Profile)
+		o.row("COORDINATES", s.CoordinatesWithPeers)
+		o.row("SHAREABLE", s.StorageIsShareable)
+		o.row("MANAGES FLEET", s.ManagesFleet)
+		for _, l := range s.Leases {
+			tenure := (time.Duration(l.TenureInForceMS) * time.Millisecond).String()
+			if l.Longer {
+				tenure += ", here " + (time.Duration(l.TenureMS) * time.Millisecond).String()
+			}
+			o.row("LEASE", l.Name, l.State, l.Holder, l.Generation, tenure, l.Error)
+		}
+		if s.Log != nil {
+			for _, sub := range s.Log.Subscriptions {
+				o.row("LOG", sub.Name, sub.Kind, sub.Behind, sub.Handled, sub.Aside, sub.Error)
+			}
+			if s.Log.Error != "" {
+				o.row("LOG", "is not followed", s.Log.Error)
+			}
+		}
+		o.row("LIMITS", "rates "+s.Limits.Rates, "quotas "+s.Limits.Quotas, "budgets "+s.Limits.Budgets)
+		if s.History.Regressed {
+			o.row("HISTORY", "went back", s.History.Why)
+		}
+		for _, what := range s.Local {
+			o.row("LOCAL", what)
+		}
+		for _, what := range s.Shared {
+			o.row("SHARED", what)
+		}
+		return err
+	})
+}}
+
+var suspensionCommands = map[string]operation{
+	"list": {"", func(*flag.FlagSet) *request {
+		return get(at("suspensions"), func(o *output, answer json.RawMessage) error {
+			list, err := into[admin.SuspensionPage](answer)
+			o.row("KEY", "SESSION", "SINCE", "ACTOR", "REASON")
+			for _, s := range list.Suspensions {
+				o.row(s.Key, s.Session, s.At.Format(time.RFC3339), s.Actor, s.Reason)
+			}
+			return err
+		})
+	}},
+	"begin": suspension("suspensions", "suspended on every gateway of the database"),
+	"lift":  suspension("suspensions/lift", "served again"),
+}
+
+func suspension(path, done string) operation {
+	return operation{"KEY", func(set *flag.FlagSet) *request {
+		session := set.String("session", "", "only the `session` of the key that calls itself so; left out: the key")
+		actor, reason := operatorFlags(set)
+		return &request{
+			method: http.MethodPost, path: at(path),
+			body: func(key string) (any, error) {
+				out := map[string]string{"key": key, "reason": *reason, "actor": *actor}
+				if *session != "" {
+					out["session"] = *session
+				}
+				return out, nil
+			},
+			print: func(o *output, _ json.RawMessage) error {
+				o.row(done)
+				return nil
+			},
+		}
+	}}
+}
