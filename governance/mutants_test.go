@@ -106,8 +106,8 @@ var mutants = []mutate.Mutant{
 		Old: "\tcase KindTokenRate, KindTokenQuota:\n\t\treturn int64(b.Tokens)",
 		New: "\tcase KindTokenRate, KindTokenQuota:\n\t\treturn min(1, int64(b.Tokens))"},
 	{Name: "a request passes though one constraint has no room", File: "admit.go", Test: isModel,
-		Old: "len(binding) > 0 {\n\t\ta.err",
-		New: "len(binding) > 1 {\n\t\ta.err"},
+		Old: "len(binding)+len(claim.binding) > 0 {",
+		New: "len(binding)+len(claim.binding) > 1 {"},
 }
 
 // Every mistake makes its test fail.
