@@ -55,9 +55,17 @@ var mutants = []mutate.Mutant{
 		Old: "upTo := min(b.meta.Acked, ", New: "upTo := min(b.meta.Ended, "},
 	{Name: "what is past its use is kept", File: "beat.go", Test: memory,
 		Old: "(!l.usable || (answered && !defined))", New: "(answered && !defined)"},
+	{Name: "what reserved nothing needs its grant for ever", File: "book.go", Test: memory,
+		Old: "if l == nil && p.Amount == 0 {", New: "if false {"},
+	{Name: "ids follow the node's own clock", File: "beat.go", Test: "TestIDsFollowTheAuthoritysClock",
+		Old: "return time.UnixMicro(t.clock).Add(now.Sub(t.read))", New: "return now"},
+	{Name: "a copy is readmitted with what it holds", File: "readmit.go", Test: memory,
+		Old: "case len(l.Grants) > 0 || len(l.Records) > 0:", New: "case false:"},
+	{Name: "a readmission takes back a number", File: "readmit.go", Test: memory,
+		Old: "case m.Number >= heard:", New: "case m.Number == heard:"},
 }
 
 // Every mistake makes the suite fail.
 func TestMutants(t *testing.T) {
-	mutate.Run(t, mutate.Suite{Files: []string{"suite_test.go", "mutants_test.go"}, Checks: 1, Mutants: mutants})
+	mutate.Run(t, mutate.Suite{Files: []string{"suite_test.go", "beat_test.go", "mutants_test.go"}, Checks: 1, Mutants: mutants})
 }
