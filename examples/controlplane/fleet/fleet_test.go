@@ -70,6 +70,7 @@ type fleet struct {
 
 	provider    *provider.Provider // behind gateways
 	providerURL string
+	brokenURL   string       // of one that answers 500 to everything
 	calls       atomic.Int64 // that reached it
 	token       string       // of the key app
 }

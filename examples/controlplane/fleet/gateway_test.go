@@ -85,6 +85,9 @@ func (f *fleet) behind() {
 	s.Start()
 	f.Cleanup(s.Close)
 	f.providerURL = s.URL
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	f.Cleanup(broken.Close)
+	f.brokenURL = broken.URL
 	token, err := keys.Mint(nil)
 	require.NoError(f, err)
 	f.token = token.Reveal()
@@ -130,6 +133,9 @@ bootstrap:
 upstreams:
   - {name: one, protocol: openai, base_url: "%[3]s", credential: env:KEY, models: [demo-small, demo-large, demo-free]}
   - {name: two, protocol: anthropic, base_url: "%[3]s", credential: env:KEY, models: [claude-haiku-4-5]}
+  - {name: broken, protocol: openai, base_url: "%[5]s", credential: env:KEY, models: [gpt-4o-mini]}
+routes:
+  - {model: fallback, attempts: [{upstream: broken, model: gpt-4o-mini}, {upstream: one, model: demo-small}]}
 requests: {bound: %[4]s}
 timeouts: {drain: 20s, storage: 2s}
 `
@@ -187,7 +193,7 @@ func (f *fleet) gatewayBoundBy(name, bound string) *gateway {
 }
 
 func gatewayConfig(f *fleet, name, bound string) []byte {
-	return fmt.Appendf(nil, gatewayDocument, name, f.relay.URL, f.providerURL, bound)
+	return fmt.Appendf(nil, gatewayDocument, name, f.relay.URL, f.providerURL, bound, f.brokenURL)
 }
 
 // gateways starts several at once, and waits until all have heard the authority.

@@ -150,6 +150,25 @@ func TestBoundByTheContextWindow(t *testing.T) {
 	f.balanced(200_000)
 }
 
+// Each attempt reserves by itself, also one that follows another: what the first may have used
+// stays charged, and the second is charged what it used.
+func TestFallbackReservesAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	f := newFleet(t, db.DSN, db.Schema, 1, time.Minute, "a")
+	f.policy(100, 20, "1s")
+	g := f.gateway("a").ready()
+	g.served(says("warm"))
+	require.Equal(t, served, g.ask(t.Context(), "fallback", says("second")).String())
+	g.stop()
+	_, b := f.budget()
+	require.EqualValues(t, f.spent.Load(), b.Consumed)
+	require.EqualValues(t, price(says("warm"))+price(says("second")), b.Consumed)
+	require.Positive(t, b.Uncertain, "a 500 proves nothing")
+	require.Zero(t, b.Granted)
+	f.balanced(100_000)
+}
+
 // journal is what an operator is told of what the node holds.
 func (g *gateway) journal() report.Journal {
 	g.f.Helper()

@@ -67,6 +67,9 @@ func TestMisused(t *testing.T) {
 		"import into nothing":  {[]string{"keys", "import", "-from", "litellm", "-keys", "x"}, "say where to"},
 		"import into two":      {[]string{"keys", "import", "-from", "sqlite", "-source", "x", "-sqlite", file, "-postgres", "env:X"}, "say where to"},
 		"dry run of a store":   {[]string{"keys", "import", "-from", "sqlite", "-source", "x", "-dry-run"}, "as it is"},
+		"journal of nowhere":   {[]string{"journal", "readmit", "-heard", "3", "-actor", "a", "-reason", "r"}, "say which file"},
+		"nobody starts anew":   {[]string{"journal", "start-anew", "-sqlite", file}, "-actor"},
+		"readmitted after?":    {[]string{"journal", "readmit", "-sqlite", file, "-actor", "a", "-reason", "r"}, "-heard"},
 		"half a second":        {[]string{"keys", "rotate", "x", "-grace", "500ms", "-sqlite", file}, "whole seconds"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,6 +98,7 @@ func TestFailed(t *testing.T) {
 		"unknown team":            {[]string{"keys", "create", "-team", "none", "-sqlite", file}, "not_found"},
 		"unknown key":             {[]string{"keys", "show", "none", "-sqlite", file}, "not_found"},
 		"bad id":                  {[]string{"teams", "create", "-id", "a b", "-sqlite", file}, "id"},
+		"no journal":              {[]string{"journal", "status", "-sqlite", file}, "only gateways of the profile node"},
 		"update without revision": {[]string{"teams", "update", "none", "-name", "x", "-sqlite", file}, "if_revision"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,9 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
 	"github.com/tallystick-go/tallystick/governance/governancesqlite"
+	"github.com/tallystick-go/tallystick/governance/policy"
+	"github.com/tallystick-go/tallystick/journal"
+	"github.com/tallystick-go/tallystick/journal/journalsqlite"
 	"github.com/tallystick-go/tallystick/keys"
 )
 
@@ -88,4 +91,41 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 			require.Equal(t, before, after, "nothing changed")
 		})
 	}
+}
+
+// A node's file has its journal in it. It is one gateway's at a time, served in no other profile,
+// and a tool looks at it meanwhile.
+func TestNodeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.db")
+	served, err := storage.Open(t.Context(), path, storage.Options{Serve: true, Node: true})
+	require.NoError(t, err)
+	db := served.Database()
+	require.NotNil(t, db.Journal)
+	require.Equal(t, policy.Node, db.Backend().Profile)
+	_, err = journal.Open(t.Context(), db.Journal, &journal.Options{Node: "node-1"})
+	require.NoError(t, err)
+	if runtime.GOOS != "windows" {
+		_, err = storage.Open(t.Context(), path, storage.Options{Serve: true, Node: true})
+		require.ErrorIs(t, err, journalsqlite.ErrLocked)
+		_, err = storage.Open(t.Context(), path, storage.Options{Serve: true})
+		require.ErrorIs(t, err, storage.ErrServed)
+	}
+	tool, err := storage.Open(t.Context(), path, storage.Options{})
+	require.NoError(t, err)
+	s, err := journal.Look(t.Context(), tool.Database().Journal)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.Number)
+	require.NoError(t, tool.Close())
+	require.NoError(t, served.Close())
+
+	_, err = storage.Open(t.Context(), path, storage.Options{Serve: true})
+	require.ErrorIs(t, err, governancesqlite.ErrNodes)
+	local := filepath.Join(t.TempDir(), "local.db")
+	f, err := storage.Open(t.Context(), local, storage.Options{Serve: true})
+	require.NoError(t, err)
+	require.Nil(t, f.Database().Journal)
+	require.NoError(t, f.Close())
+	f, err = storage.Open(t.Context(), local, storage.Options{Serve: true, Node: true})
+	require.NoError(t, err, "a gateway that becomes a node keeps its keys and counters")
+	require.NoError(t, f.Close())
 }
