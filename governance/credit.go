@@ -24,7 +24,7 @@ type follower interface {
 // creditor is what a Governor of a node has of its authority: the journal of what was
 // granted, and how the budgets stood by the last answer.
 //
-// Source: ADR-045 "Decision".
+// Source: ADR-045 "What a node decides".
 type creditor struct {
 	journal  *journal.Journal
 	policies follower
@@ -102,7 +102,7 @@ func credited(s Stores, o *Options) (*creditor, error) {
 // still be under way). An answer of another authority, or of one whose history went back, changes
 // nothing. A journal has one Governor: who decides must hear the answers.
 //
-// Source: ADR-045 "Decision".
+// Source: ADR-045 "What a node decides".
 func (g *Governor) Ledger() escrow.Ledger {
 	if g.credit == nil {
 		return nil

@@ -52,7 +52,7 @@ func NewFollower() *Memory {
 // *RegressedError for an older mark or another authority, ErrUnavailable: nothing
 // changed. ErrUnconfirmed: it is in force, and the waiting failed.
 //
-// Source: ADR-045 "Decision".
+// Source: ADR-045 "What a node decides".
 func (m *Memory) Follow(ctx context.Context, mark Mark, set *Set) error {
 	switch {
 	case !m.follower:
