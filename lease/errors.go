@@ -52,7 +52,7 @@ func refuse(field, why string) error { return &FieldError{Field: field, Why: why
 type HeldError struct {
 	Name string
 	// Row is what the store showed when the statement began: others may have come first since then, so that
-	// it need not be held any more. It is zero where the first acquisition of all was lost to another.
+	// it need not be held any more. It is zero with Fenced.
 	Row Row
 	// Fenced says that the tenure is over and that a transaction which was fenced with it is still open. It is
 	// waited for; ask again.

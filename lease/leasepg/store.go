@@ -79,9 +79,13 @@ func (l *Leaser) Acquire(ctx context.Context, c lease.Claim) (lease.Lease, error
 		return lease.Lease{}, err
 	}
 	m := l.history.Mark(c.Name)
-	a, err := l.ask(ctx, c.Name, true, l.sql.acquire, func(wait string) []any {
+	args := func(wait string) []any {
 		return []any{c.Name, c.Holder, c.TTL.Microseconds(), int64(m.Generation), m.Origin, wait}
-	})
+	}
+	a, err := l.ask(ctx, c.Name, true, l.sql.acquire, args)
+	if err == nil && !a.Done && a.Row.Generation == 0 { // another made the row meanwhile: now it can be seen
+		a, err = l.ask(ctx, c.Name, true, l.sql.acquire, args)
+	}
 	if pgtx.Classify(err) == pgtx.LockTimeout {
 		return lease.Lease{}, &lease.HeldError{Name: c.Name, Fenced: true}
 	}
