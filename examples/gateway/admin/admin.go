@@ -17,6 +17,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
+	"github.com/tallystick-go/tallystick/examples/gateway/upstreams"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
@@ -51,6 +52,8 @@ type Options struct {
 	System func(context.Context) (report.System, error)
 	// Suspensions are those of gateways that coordinate; nil: this one does not.
 	Suspensions *suspend.Suspensions
+	// Fleet are the upstreams that are registered with them; nil as Suspensions.
+	Fleet *upstreams.Upstreams
 	// Policies are those in force, nil where there are none. PoliciesFromFiles says that they
 	// can be read and not changed, and so does the profile node, whose policies are the
 	// authority's. Profile decides which of them are enforced.
@@ -130,6 +133,9 @@ func Handler(o Options) http.Handler {
 	route("GET suspensions", a.Timeout, a.listSuspensions)
 	route("POST suspensions", a.Timeout, a.suspend)
 	route("POST suspensions/lift", a.Timeout, a.lift)
+	route("GET fleet", a.Timeout, a.listFleet)
+	route("POST fleet", a.Timeout, a.register)
+	route("DELETE fleet/{name}", a.Timeout, a.deregister)
 	if a.Topology.Digest != "" {
 		for _, name := range []string{"topology", "upstreams", "routes", "models"} {
 			for _, path := range []string{name, name + "/{rest...}"} {

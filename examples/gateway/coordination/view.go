@@ -16,6 +16,7 @@ type View[T any] struct {
 	ready bool
 	rows  map[string]Versioned[T]
 	fresh map[string]bool // set since Begin
+	known chan struct{}   // closed with ready; nil: nobody waits
 }
 
 // Versioned is a record and the version that it was written at.
@@ -41,6 +42,32 @@ func (v *View[T]) Replace(rows map[string]Versioned[T]) {
 		}
 	}
 	v.rows, v.ready, v.fresh = rows, true, nil
+	if v.known != nil {
+		close(v.known)
+		v.known = nil
+	}
+}
+
+// Await waits until something is known.
+//
+// Errors: the context's.
+func (v *View[T]) Await(ctx context.Context) error {
+	v.mu.Lock()
+	if v.ready {
+		v.mu.Unlock()
+		return nil
+	}
+	if v.known == nil {
+		v.known = make(chan struct{})
+	}
+	known := v.known
+	v.mu.Unlock()
+	select {
+	case <-known:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Set takes a record, unless a later one is there: what this gateway did itself comes again by the log.

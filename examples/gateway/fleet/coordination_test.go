@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -96,10 +97,11 @@ func TestGatewaysThatAreOne(t *testing.T) {
 			a := g.call(t.Context(), bad, says("bad"))
 			return a.status == http.StatusForbidden && a.code == "suspended" && strings.Contains(a.err.Error(), "leaked on a forum")
 		}, patience, tick)
-		status, body := g.inSession(token, "s-7")
-		require.Equal(t, http.StatusForbidden, status, string(body))
-		require.Contains(t, string(body), "goes in circles")
-		status, body = g.inSession(token, "s-8")
+		require.Eventually(t, func() bool {
+			status, body := g.inSession(token, "s-7")
+			return status == http.StatusForbidden && strings.Contains(string(body), "goes in circles")
+		}, patience, tick)
+		status, body := g.inSession(token, "s-8")
 		require.Equal(t, http.StatusOK, status, string(body))
 	}
 	for _, g := range f.gateways {
@@ -167,4 +169,79 @@ func (g *gateway) inSession(token, session string) (int, []byte) {
 	answer, err := io.ReadAll(resp.Body)
 	require.NoError(g.f, err)
 	return resp.StatusCode, answer
+}
+
+// fleetOf is the registered upstreams as a gateway knows them: health by name.
+func (g *gateway) fleetOf() map[string]string {
+	g.f.Helper()
+	var found admin.Fleet
+	g.do(http.MethodGet, "fleet", nil, &found)
+	out := map[string]string{}
+	for _, u := range found.Upstreams {
+		out[u.Name] = u.Health
+	}
+	return out
+}
+
+// TestOneFleetOfUpstreams: what is registered on one gateway is served by all; one of them manages it, and when it
+// dies another does.
+func TestOneFleetOfUpstreams(t *testing.T) {
+	db := pgtest.New(t)
+	f := newFleet(t, db.DSN, db.Schema)
+	f.coordinate("  fleet: {cycle: 100ms, credentials: {inference: env:KEY}}\n")
+	f.start(3)
+	token := f.gateways[0].key("app", keys.Limits{})
+	var topology struct {
+		Upstreams []struct {
+			BaseURL string `json:"base_url"`
+		}
+	}
+	f.gateways[0].do(http.MethodGet, "topology", nil, &topology)
+	registration := object{
+		"name": "gpu-1", "protocol": "openai", "base_url": topology.Upstreams[0].BaseURL, "models": []string{"demo-free", "demo-small"}, "credential": "inference", "ttl_ms": 3_600_000,
+	}
+	converged := func(want map[string]string) {
+		t.Helper()
+		for _, g := range f.gateways {
+			require.Eventually(t, func() bool { return maps.Equal(g.fleetOf(), want) }, patience, tick)
+		}
+	}
+	require.Equal(t, http.StatusNotFound, f.gateways[1].ask(t.Context(), token, "demo-free", says("free")).status)
+	f.gateways[0].do(http.MethodPost, "fleet", registration, nil)
+	converged(map[string]string{"gpu-1": "healthy"})
+	for _, g := range f.gateways {
+		a := g.ask(t.Context(), token, "demo-free", says("free"))
+		require.Equal(t, http.StatusOK, a.status, "%v", a.err)
+		_, models := g.get("/v1/models", token)
+		require.Contains(t, string(models), "demo-free")
+	}
+	var problem *admin.Problem
+	registration["name"], registration["mode"] = "mine", "subprocess"
+	require.ErrorAs(t, f.gateways[1].admin.Do(t.Context(), http.MethodPost, "fleet", nil, registration, nil), &problem)
+	require.Equal(t, http.StatusConflict, problem.Status)
+	require.Contains(t, problem.Message, "which one gateway runs")
+
+	manager := f.manager()
+	f.gateways = f.others(manager)
+	require.NoError(t, manager.Process.Signal(syscall.SIGKILL))
+	require.Error(t, manager.wait())
+	// While nobody manages, everybody serves, and registers. What falls silent then is seen to by the next one.
+	delete(registration, "mode")
+	registration["name"], registration["ttl_ms"] = "gpu-2", 200
+	f.gateways[0].do(http.MethodPost, "fleet", registration, nil)
+	for _, g := range f.gateways {
+		require.Equal(t, http.StatusOK, g.ask(t.Context(), token, "demo-free", says("free")).status)
+	}
+	f.manager()
+	converged(map[string]string{"gpu-1": "healthy"})
+	f.start(1)
+	converged(map[string]string{"gpu-1": "healthy"})
+	var fleet admin.Fleet
+	require.Eventually(t, func() bool {
+		f.gateways[0].do(http.MethodGet, "fleet?snapshots=1", nil, &fleet)
+		return len(fleet.Snapshots) == 1 && fleet.Snapshots[0].Registered == 1 && fleet.Snapshots[0].Healthy == 1
+	}, patience, tick)
+	f.gateways[1].do(http.MethodDelete, "fleet/gpu-1", nil, nil)
+	converged(map[string]string{})
+	require.Equal(t, http.StatusNotFound, f.gateways[1].ask(t.Context(), token, "demo-free", says("free")).status)
 }

@@ -80,7 +80,7 @@ func (r *Router) choose(req *http.Request, kind httpgov.Route, asked string) (s 
 
 // find returns the route of a model in the protocol of the caller.
 func (r *Router) find(kind httpgov.Route, model string) (*route, *wire.Error) {
-	to := r.routes[model]
+	to := r.turned((*r.routes.Load())[model])
 	if to == nil || to.protocol != protocols[kind.Protocol] {
 		return nil, &wire.Error{Status: http.StatusNotFound, Code: "model_not_found", Message: "model: this gateway does not serve this model under this protocol"}
 	}

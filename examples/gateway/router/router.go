@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
@@ -48,14 +50,21 @@ type Options struct {
 // Router is an http.RoundTripper. It is safe for concurrent use.
 type Router struct {
 	options   Options
-	routes    map[string]*route
-	upstreams []*upstream
+	fixed     map[string]*route // of the configuration
+	upstreams []*upstream       // of the configuration
+	routes    atomic.Pointer[map[string]*route]
+	turn      atomic.Uint64
+
+	mu         sync.Mutex
+	registered []*upstream
+	retired    []*upstream
 }
 
 type route struct {
 	name     string
 	protocol string
 	targets  []target
+	extra    int // how many of them are registered: the last
 }
 
 type target struct {
@@ -87,7 +96,7 @@ func New(o Options) *Router {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	r := &Router{options: o, routes: map[string]*route{}}
+	r := &Router{options: o, fixed: map[string]*route{}}
 	byName := map[string]*upstream{}
 	for i := range o.Config.Upstreams {
 		u := r.upstream(&o.Config.Upstreams[i])
@@ -101,8 +110,9 @@ func New(o Options) *Router {
 			to.protocol = u.config.Protocol
 			to.targets = append(to.targets, target{u, a.Model, a.Region, a.Guardrail, u.config.Guardrails[a.Guardrail]})
 		}
-		r.routes[c.Model] = to
+		r.fixed[c.Model] = to
 	}
+	r.routes.Store(&r.fixed)
 	return r
 }
 
@@ -301,7 +311,7 @@ func (e *ClientError) Unwrap() error { return e.Err }
 // Errors: the context's.
 func (r *Router) Shutdown(ctx context.Context) error {
 	var err error
-	for _, u := range r.upstreams {
+	for _, u := range r.all() {
 		err = errors.Join(err, u.transport.Shutdown(ctx))
 		u.base.CloseIdleConnections()
 	}

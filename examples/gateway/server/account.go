@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
+	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
@@ -130,7 +131,7 @@ type anthropicModel struct {
 }
 
 // models lists what the caller may use, in the protocol that it speaks.
-func (s *Server) models(w http.ResponseWriter, r *http.Request, keep func(config.Route) bool) ([]config.Route, usage.Protocol, bool) {
+func (s *Server) models(w http.ResponseWriter, r *http.Request, keep func(router.Model) bool) ([]router.Model, usage.Protocol, bool) {
 	protocol := httpgov.DefaultRoute(r).Protocol
 	principal, err := httpgov.FreshPrincipal(r.Context())
 	if err != nil {
@@ -147,28 +148,24 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request, keep func(config
 		access = policy.AccessOf(rules.Match(principal.TeamID, principal.User))
 	}
 	speaks := map[string]usage.Protocol{config.OpenAI: usage.OpenAIChat, config.Anthropic: usage.AnthropicMessages}
-	protocols := map[string]string{}
-	for i := range s.Config.Upstreams {
-		protocols[s.Config.Upstreams[i].Name] = s.Config.Upstreams[i].Protocol
-	}
-	var list []config.Route
-	for _, route := range s.Config.Routes {
-		if speaks[protocols[route.Attempts[0].Upstream]] == protocol && principal.AllowsModel(route.Model) && access.Allows(route.Model) && keep(route) {
-			list = append(list, route)
+	var list []router.Model
+	for _, m := range s.router.Models() {
+		if speaks[m.Protocol] == protocol && principal.AllowsModel(m.Name) && access.Allows(m.Name) && keep(m) {
+			list = append(list, m)
 		}
 	}
 	return list, protocol, true
 }
 
-func modelOf(route config.Route, protocol usage.Protocol) any {
+func modelOf(m router.Model, protocol usage.Protocol) any {
 	if protocol == usage.AnthropicMessages {
-		return anthropicModel{"model", route.Model, route.Model, startTime.Format("2006-01-02T15:04:05Z07:00")}
+		return anthropicModel{"model", m.Name, m.Name, startTime.Format("2006-01-02T15:04:05Z07:00")}
 	}
-	return openaiModel{route.Model, "model", startTime.Unix(), "gateway"}
+	return openaiModel{m.Name, "model", startTime.Unix(), "gateway"}
 }
 
 func (s *Server) listModels(w http.ResponseWriter, r *http.Request) {
-	routes, protocol, ok := s.models(w, r, func(config.Route) bool { return true })
+	routes, protocol, ok := s.models(w, r, func(router.Model) bool { return true })
 	if !ok {
 		return
 	}
@@ -182,13 +179,13 @@ func (s *Server) listModels(w http.ResponseWriter, r *http.Request) {
 	}
 	page := map[string]any{"data": data, "has_more": false, "first_id": nil, "last_id": nil}
 	if len(routes) > 0 {
-		page["first_id"], page["last_id"] = routes[0].Model, routes[len(routes)-1].Model
+		page["first_id"], page["last_id"] = routes[0].Name, routes[len(routes)-1].Name
 	}
 	wire.JSON(w, http.StatusOK, page)
 }
 
 func (s *Server) oneModel(w http.ResponseWriter, r *http.Request) {
-	routes, protocol, ok := s.models(w, r, func(route config.Route) bool { return route.Model == r.PathValue("model") })
+	routes, protocol, ok := s.models(w, r, func(m router.Model) bool { return m.Name == r.PathValue("model") })
 	switch {
 	case !ok:
 	case len(routes) == 0:

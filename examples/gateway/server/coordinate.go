@@ -3,17 +3,19 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
+	"github.com/tallystick-go/tallystick/examples/gateway/upstreams"
 	"github.com/tallystick-go/tallystick/examples/gateway/wire"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 )
 
-// openCoordination begins to coordinate, where the configuration says so.
-func (s *Server) openCoordination(ctx context.Context) (err error) {
+// coordinate begins to, where the configuration says so.
+func (s *Server) coordinate(ctx context.Context) (err error) {
 	c := s.Config.Coordination
 	if c == nil {
 		return nil
@@ -31,7 +33,26 @@ func (s *Server) openCoordination(ctx context.Context) (err error) {
 		return err
 	}
 	s.suspensions = suspend.New(s.coordination)
-	return s.coordination.Start(s.suspensions.Subscription())
+	s.fleet = upstreams.New(s.coordination, s.Config, s.route)
+	if err := s.coordination.Start(s.suspensions.Subscription(), s.fleet.Subscription()); err != nil {
+		return err
+	}
+	// Who begins to listen knows what the others know.
+	if err := errors.Join(s.suspensions.Await(ctx), s.fleet.Await(ctx)); err != nil {
+		return fmt.Errorf("%w: %w", coordination.ErrStarting, err)
+	}
+	manager := upstreams.NewManager(s.fleet)
+	s.inBackground(func(ctx context.Context) {
+		s.coordination.Every(ctx, c.Fleet.Cycle.Duration, coordination.FleetLease, manager.Cycle)
+	})
+	return nil
+}
+
+// route routes to the upstreams that are registered now.
+func (s *Server) route() {
+	s.routing.Lock()
+	defer s.routing.Unlock()
+	s.router.SetRegistered(s.fleet.Usable())
 }
 
 // whenNotSuspended lets a request pass whose key and session nobody has suspended, on any gateway.

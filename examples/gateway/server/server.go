@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
@@ -16,6 +17,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/router"
 	"github.com/tallystick-go/tallystick/examples/gateway/storage"
 	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
+	"github.com/tallystick-go/tallystick/examples/gateway/upstreams"
 	"github.com/tallystick-go/tallystick/examples/serving"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/httpgov"
@@ -55,6 +57,8 @@ type Server struct {
 	instance     string               // minted; of gateways that coordinate it is the log's
 	coordination *coordination.Base   // nil: this gateway is for itself
 	suspensions  *suspend.Suspensions // nil without coordination
+	fleet        *upstreams.Upstreams // nil without coordination
+	routing      sync.Mutex           // what is known last is routed by last
 
 	witness    *witness // of the profile shared with an authority, else nil
 	node       *node    // of the profile node, else nil
@@ -89,9 +93,6 @@ func (s *Server) open(ctx context.Context) error {
 	if s.Storage, err = s.openStorage(ctx); err != nil {
 		return err
 	}
-	if err := s.openCoordination(ctx); err != nil {
-		return err
-	}
 	declared, err := s.Storage.Keys.Bootstrap(ctx, s.Config.Bootstrap.Declarations())
 	if err != nil {
 		return err
@@ -120,6 +121,9 @@ func (s *Server) open(ctx context.Context) error {
 		Config: s.Config, Governor: s.Governor, Prices: prices, Logger: s.logger,
 		Observe: s.attempted, Fallback: s.metrics.Fallback,
 	})
+	if err := s.coordinate(ctx); err != nil {
+		return err
+	}
 	s.probe = &serving.Probe{Parts: s.parts(), Timeout: s.Config.Timeouts.Storage.Duration, Logger: s.logger}
 	if s.public, err = s.listen(ctx, s.Config.Listen, s.publicHandler()); err != nil {
 		return err
@@ -189,7 +193,7 @@ func (s *Server) refused(a httpgov.Attempt) {
 func (s *Server) adminAPI() http.Handler {
 	return admin.Handler(admin.Options{
 		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(), Status: s.status, Topology: s.Config.Topology(),
-		System: s.system, Suspensions: s.suspensions,
+		System: s.system, Suspensions: s.suspensions, Fleet: s.fleet,
 		Policies: s.Storage.Policies, PoliciesFromFiles: s.Config.Profile == config.Local, Profile: s.profile(), Journal: s.Storage.Journal,
 		Timeout: 4 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
 	})

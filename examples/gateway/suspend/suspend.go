@@ -214,6 +214,11 @@ func (s *Suspensions) Known() error {
 	return s.base.Following()
 }
 
+// Await waits until this gateway knows what is suspended.
+//
+// Errors: the context's.
+func (s *Suspensions) Await(ctx context.Context) error { return s.view.Await(ctx) }
+
 // List returns everything that is suspended, as this gateway knows it.
 func (s *Suspensions) List() []Record {
 	out := []Record{}
