@@ -56,6 +56,7 @@ func (f *fleet) watch(limit *atomic.Int64) (stop func()) {
 // the way: the provider, which counts for itself, is never to be paid more than the limit, every
 // microUSD of it is on the books, and the books balance.
 func TestGatewaysNeverSpendMore(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Own(t, "fsync=on")
 	const ttl = 3 * time.Second
 	f := newFleet(t, server.DSN(), "tallystick", 2, ttl, "a", "b")
@@ -243,6 +244,7 @@ func TestTheBusyGatewayIsServed(t *testing.T) {
 	hot, cold := list[0], list[1]
 	asked, ok := map[*gateway]int{}, map[*gateway]int{}
 	prompt := says("demand")
+	var refused []*gateway
 	for i := range demand {
 		g := hot
 		if i%20 == 0 {
@@ -253,9 +255,16 @@ func TestTheBusyGatewayIsServed(t *testing.T) {
 			ok[g]++
 		} else {
 			require.Equal(t, missing, a.String())
+			refused = append(refused, g)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for _, g := range refused { // who was told to come back comes back, once
+		if g.call(t.Context(), prompt).String() == served {
+			ok[g]++
 		}
 	}
-	t.Logf("served %d of %d hot, %d of %d cold, at the first try", ok[hot], asked[hot], ok[cold], asked[cold])
+	t.Logf("served %d of %d hot, %d of %d cold, %d of them at the second try", ok[hot], asked[hot], ok[cold], asked[cold], len(refused))
 	require.Equal(t, demand*95/100, asked[hot])
 	require.GreaterOrEqual(t, ok[hot]*100, asked[hot]*95)
 	hot.stop()
