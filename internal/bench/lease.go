@@ -142,17 +142,17 @@ func renewingFenced(l *leases) (sides, error) {
 		return sides{}, err
 	}
 	return sides{l.renew, func(ctx context.Context, _ int) error {
-			_, err := quiet.Renew(ctx, alone)
+		_, err := quiet.Renew(ctx, alone)
+		return err
+	}, func(ctx context.Context) error {
+		cancel()
+		select {
+		case err := <-failed:
 			return err
-		}, func(ctx context.Context) error {
-			cancel()
-			select {
-			case err := <-failed:
-				return err
-			default:
-				return l.still(ctx)
-			}
-		}}, nil
+		default:
+			return l.still(ctx)
+		}
+	}}, nil
 }
 
 // measureLease runs both sides in turns.
