@@ -31,22 +31,6 @@ type beat struct {
 	read  time.Time
 }
 
-// theirs is the time by the authority's clock, never ahead of it. It refuses ids that lie
-// ahead, and takes those that are long past for forgotten: a node's own clock may be wrong
-// by any amount.
-func (j *Journal) theirs() time.Time {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return j.beat.theirs(j.options.Now())
-}
-
-func (t *beat) theirs(now time.Time) time.Time {
-	if t.clock == 0 {
-		return now
-	}
-	return time.UnixMicro(t.clock).Add(now.Sub(t.read))
-}
-
 // message is what one heartbeat told.
 type message struct {
 	versions map[escrow.GrantID]int64
@@ -218,28 +202,6 @@ func (p *pen) tidy(b *Book) {
 		for _, i := range slices.Backward(list) {
 			if l := &b.lines[i]; l.Reserved == 0 && l.Free() > 0 && held-l.Free() >= target {
 				held -= l.Free()
-				l.Ending = escrow.Closed
-			}
-		}
-	}
-}
-
-// crumbs gives back what is too little for everybody who waits, where the authority has no room
-// for more: several nodes that each keep a rest would keep each other from the sum of it, and
-// none of them would hear that the budget is spent.
-func (p *pen) crumbs(b *Book) {
-	p.j.mu.RLock()
-	defer p.j.mu.RUnlock()
-	for a, denial := range p.j.denied {
-		d := p.j.demands[a]
-		if denial.Reason != escrow.NoRoom || d == nil || !d.lacking || d.taken > 0 {
-			continue
-		}
-		if held, _ := b.free(a); held >= d.least {
-			continue
-		}
-		for _, i := range b.open[a] {
-			if l := &b.lines[i]; !l.Meter && l.Reserved == 0 && l.Ending == escrow.Open {
 				l.Ending = escrow.Closed
 			}
 		}

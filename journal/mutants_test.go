@@ -57,7 +57,7 @@ var mutants = []mutate.Mutant{
 		Old: "(!l.usable || (answered && !defined))", New: "(answered && !defined)"},
 	{Name: "what reserved nothing needs its grant for ever", File: "book.go", Test: memory,
 		Old: "if l == nil && p.Amount == 0 {", New: "if false {"},
-	{Name: "ids follow the node's own clock", File: "beat.go", Test: "TestIDsFollowTheAuthoritysClock",
+	{Name: "ids follow the node's own clock", File: "demand.go", Test: "TestIDsFollowTheAuthoritysClock",
 		Old: "return time.UnixMicro(t.clock).Add(now.Sub(t.read))", New: "return now"},
 	{Name: "a copy is readmitted with what it holds", File: "readmit.go", Test: memory,
 		Old: "case len(l.Grants) > 0 || len(l.Records) > 0:", New: "case false:"},
