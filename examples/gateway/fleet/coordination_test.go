@@ -139,7 +139,6 @@ func TestGatewaysThatAreOne(t *testing.T) {
 	f.gateways = f.others(next)
 	next.stop()
 	f.manager()
-	f.settled()
 	f.balanced()
 }
 

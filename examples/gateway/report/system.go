@@ -42,6 +42,8 @@ type LogState struct {
 	TailMS        int64          `json:"tail_ms"` // how often it looks
 	Subscriptions []Subscription `json:"subscriptions"`
 	Error         string         `json:"error,omitempty"` // why it looks no more
+	// CallsLost counts attempts whose event could not be appended, as when the database was away for long.
+	CallsLost int64 `json:"calls_lost"`
 }
 
 // Subscription is one reader of the log.

@@ -34,7 +34,11 @@ func (s *Server) coordinate(ctx context.Context) (err error) {
 	}
 	s.suspensions = suspend.New(s.coordination)
 	s.fleet = upstreams.New(s.coordination, s.Config, s.route)
-	if err := s.coordination.Start(s.suspensions.Subscription(), s.fleet.Subscription()); err != nil {
+	exports, err := s.openExport()
+	if err != nil {
+		return err
+	}
+	if err := s.coordination.Start(append(exports, s.suspensions.Subscription(), s.fleet.Subscription())...); err != nil {
 		return err
 	}
 	// Who begins to listen knows what the others know.
@@ -45,6 +49,7 @@ func (s *Server) coordinate(ctx context.Context) (err error) {
 	s.inBackground(func(ctx context.Context) {
 		s.coordination.Every(ctx, c.Fleet.Cycle.Duration, coordination.FleetLease, manager.Cycle)
 	})
+	s.startExport()
 	return nil
 }
 
@@ -100,6 +105,9 @@ func (s *Server) closeCoordination(ctx context.Context) error {
 		return nil
 	}
 	err := s.coordination.Close(ctx)
+	if s.export != nil {
+		err = errors.Join(err, s.export.Close())
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.logger.Warn("gateway: what this gateway managed was not handed over, and lapses", "error", err)
 		return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
+	"github.com/tallystick-go/tallystick/examples/gateway/audit"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/examples/gateway/metrics"
@@ -58,6 +59,8 @@ type Server struct {
 	coordination *coordination.Base   // nil: this gateway is for itself
 	suspensions  *suspend.Suspensions // nil without coordination
 	fleet        *upstreams.Upstreams // nil without coordination
+	export       *audit.Exporter      // nil: nothing is exported
+	calls        *audit.Calls         // nil: attempts have no events
 	routing      sync.Mutex           // what is known last is routed by last
 
 	witness    *witness // of the profile shared with an authority, else nil
@@ -177,6 +180,7 @@ func (s *Server) openStorage(ctx context.Context) (*storage.Database, error) {
 
 func (s *Server) attempted(upstream string, a httpgov.Attempt) {
 	s.metrics.Attempt(upstream, a)
+	s.called(upstream, a)
 	if s.options.Observe != nil {
 		s.options.Observe(a)
 	}
@@ -184,6 +188,7 @@ func (s *Server) attempted(upstream string, a httpgov.Attempt) {
 
 func (s *Server) refused(a httpgov.Attempt) {
 	s.metrics.Refused(a)
+	s.called("", a)
 	if s.options.Observe != nil {
 		s.options.Observe(a)
 	}
@@ -260,7 +265,7 @@ func (s *Server) Close(ctx context.Context) error {
 	} else if s.Governor != nil {
 		err = errors.Join(err, s.Governor.Close(ctx))
 	}
-	err = errors.Join(err, s.closeCoordination(ctx))
+	err = errors.Join(err, s.closeExport(ctx), s.closeCoordination(ctx))
 	if s.Storage != nil {
 		err = errors.Join(err, s.Storage.Close())
 	}

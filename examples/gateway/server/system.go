@@ -33,6 +33,9 @@ func (s *Server) system(context.Context) (report.System, error) {
 	for _, sub := range status.Subscriptions {
 		out.Log.Subscriptions = append(out.Log.Subscriptions, subscriptionOf(sub))
 	}
+	if s.calls != nil {
+		out.Log.CallsLost = s.calls.Lost()
+	}
 	if err := b.Following(); err != nil {
 		out.Log.Error = err.Error()
 	}
