@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/examples/gateway/admin"
 	"github.com/tallystick-go/tallystick/examples/gateway/audit"
+	"github.com/tallystick-go/tallystick/examples/gateway/child"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/examples/gateway/metrics"
@@ -127,6 +128,11 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.coordinate(ctx); err != nil {
 		return err
 	}
+	children, err := child.Launch(s.Config, s.logger)
+	if err != nil {
+		return err
+	}
+	s.background = append(s.background, children.Close)
 	s.probe = &serving.Probe{Parts: s.parts(), Timeout: s.Config.Timeouts.Storage.Duration, Logger: s.logger}
 	if s.public, err = s.listen(ctx, s.Config.Listen, s.publicHandler()); err != nil {
 		return err
