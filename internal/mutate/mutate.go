@@ -43,6 +43,9 @@ type Suite struct {
 // Run tries the mutants of the package in whose folder the test runs, each as a subtest, as many at once as
 // go test lets run in parallel. First the unchanged source must pass with the same cases.
 //
+// With TALLYSTICK_TEST_EACH_MUTANT=n/k in the environment it tries the k-th of every n mutants only, for runs
+// that have no time for all.
+//
 // It is skipped with -short, since each mutant is a compilation, and with -race, which has nothing to add:
 // compiling for it would cost as much again.
 func Run(t *testing.T, s Suite) {
@@ -59,7 +62,11 @@ func Run(t *testing.T, s Suite) {
 	}) {
 		return // what fails anyway proves nothing
 	}
-	for _, m := range s.Mutants {
+	tried, err := sample(s.Mutants, os.Getenv(envEach))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range tried {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			cost, err := p.kill(t.Context(), t.TempDir(), m)
@@ -69,6 +76,26 @@ func Run(t *testing.T, s Suite) {
 			t.Log(cost)
 		})
 	}
+}
+
+const envEach = "TALLYSTICK_TEST_EACH_MUTANT"
+
+// sample keeps the k-th of every n, where each is n/k; all of them where it is empty.
+func sample(all []Mutant, each string) ([]Mutant, error) {
+	if each == "" {
+		return all, nil
+	}
+	text, which, _ := strings.Cut(each, "/")
+	n, err := strconv.Atoi(text)
+	k, err2 := strconv.Atoi(which)
+	if err != nil || err2 != nil || n < 1 || k < 0 || k >= n {
+		return nil, fmt.Errorf("%s=%q: say n/k, with k from 0 to n-1", envEach, each)
+	}
+	var kept []Mutant
+	for i := k; i < len(all); i += n {
+		kept = append(kept, all[i])
+	}
+	return kept, nil
 }
 
 func skip(t *testing.T) {

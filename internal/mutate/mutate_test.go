@@ -78,3 +78,23 @@ func TestFilesAreThere(t *testing.T) {
 	_, err := at("testdata/sum", Suite{Files: []string{"summ_test.go"}})
 	says(t, err, "there is no test file summ_test.go")
 }
+
+// Every mutant is in one of the samples.
+func TestSample(t *testing.T) {
+	all := []Mutant{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
+	for each, want := range map[string]string{"": "abcd", "1/0": "abcd", "3/0": "ad", "3/1": "b", "3/2": "c"} {
+		kept, err := sample(all, each)
+		var got string
+		for _, m := range kept {
+			got += m.Name
+		}
+		if err != nil || got != want {
+			t.Errorf("%q keeps %q, %v, not %q", each, got, err, want)
+		}
+	}
+	for _, each := range []string{"3", "3/3", "0/0", "a/b", "3/-1"} {
+		if _, err := sample(all, each); err == nil {
+			t.Errorf("%q is taken", each)
+		}
+	}
+}
