@@ -141,8 +141,11 @@ func (l *ledger) Take(ctx context.Context, h *escrow.Heartbeat, a *escrow.Answer
 	}
 	// First where the accounts are, then the rules that need them.
 	c.said.Store(c.now().heard(h, a))
+	if err := c.policies.Follow(ctx, a.Mark, a.Documents); err != nil {
+		return err // a repetition follows once more
+	}
 	c.last = h.Sequence
-	return c.policies.Follow(ctx, a.Mark, a.Documents)
+	return nil
 }
 
 // heard is how things stand by an answer that follows this one.

@@ -62,6 +62,30 @@ func TestPoisonedRequestFailsAlone(t *testing.T) {
 	r.verify()
 }
 
+// A row that cannot be read is the answer of whoever needs it, and of nobody who shares the transaction.
+func TestUnreadableRowFailsAlone(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.caller("red", "k", plenty(), plenty())
+	r.shelf.commit = func(_ *Plan, ch *Changes) error {
+		if marked(ch, "unreadable") {
+			return ErrCorrupt
+		}
+		return nil
+	}
+	prices := slices.Repeat([]string{"fine"}, 8)
+	prices[3] = "unreadable"
+	permits, errs := r.together(p, prices...)
+	for i, err := range errs {
+		if (i == 3) != errors.Is(err, ErrCorrupt) {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	if len(permits) != 7 {
+		t.Fatalf("%d permits", len(permits))
+	}
+	r.verify()
+}
+
 func TestTransactionThatDidNotCommitIsRepeated(t *testing.T) {
 	r := newRig(t, nil)
 	p := r.caller("red", "k", plenty(), plenty())

@@ -93,6 +93,11 @@ func (g *Governor) Explain(ctx context.Context, r Request) (*Explanation, error)
 	if len(binding) > 0 {
 		e.Refusal = refuse(binding)
 	}
+	if e.Refusal == nil {
+		if err := seen.sheet.till.poisoned(seen.set, r.Bound); err != nil {
+			return nil, err
+		}
+	}
 	e.Admitted = e.Refusal == nil
 	return e, nil
 }

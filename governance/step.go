@@ -83,7 +83,7 @@ func (g *Governor) carry(ctx context.Context, tasks []task, skip bool) error {
 		case errors.Is(err, ErrLockTimeout) && !skip:
 			skip = true // answer those whose rows are free; do not wait again
 			continue
-		case errors.Is(err, ErrPoison) && len(tasks) > 1:
+		case (errors.Is(err, ErrPoison) || errors.Is(err, ErrCorrupt)) && len(tasks) > 1: // one task's rows are to blame
 			half := len(tasks) / 2
 			first, second := g.carry(ctx, tasks[:half], skip), g.carry(ctx, tasks[half:], skip)
 			if first != nil {

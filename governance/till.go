@@ -200,7 +200,32 @@ func (t *till) raise(rec *Record, set *constraintSet, credit []journal.Need, to 
 			c.of = append(c.of, &set.budgets[i])
 		}
 	}
-	return t.refusal(t.book.Raise(journal.Reservation{ID: journal.ID(rec.ID), Needs: c.needs}), c)
+	err := t.refusal(t.book.Raise(journal.Reservation{ID: journal.ID(rec.ID), Needs: c.needs}), c)
+	var refused *Refusal
+	if errors.As(err, &refused) && refused.Reason == ReasonCredit && !t.current(c.needs) {
+		refused.Retryable, refused.RetryAfter = false, 0 // nobody asks for more in a window that is over
+	}
+	return err
+}
+
+// current reports whether the accounts of hard needs are of the windows that go on.
+func (t *till) current(needs []journal.Need) bool {
+	for i := range needs {
+		said, known := t.said.budgets[constraintOf(&needs[i].Account).ID]
+		if !needs[i].Soft && (!known || said.account != needs[i].Account) {
+			return false
+		}
+	}
+	return true
+}
+
+// poisoned is why a request that would reserve in the journal is not admitted before an operator has
+// looked at an overrun; nil where nothing is in the way.
+func (t *till) poisoned(set *constraintSet, b Bound) error {
+	if t == nil || t.book == nil || t.book.Poison() == (journal.Poison{}) || len(t.claim(set, b).needs) == 0 {
+		return nil
+	}
+	return notReady(&journal.PoisonedError{Poison: t.book.Poison()})
 }
 
 // discharge ends what a permit holds in the journal, before anything of its cells is changed. What

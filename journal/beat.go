@@ -284,7 +284,15 @@ func (p *pen) post() *escrow.Heartbeat {
 		h.Bye = p.msg.complete
 		clear(t.requests)
 	}
-	for _, r := range t.requests {
+	live := make(map[escrow.GrantID]bool, len(p.open))
+	for _, id := range p.open {
+		live[id] = true
+	}
+	for id, r := range t.requests {
+		if !live[id] { // denied by an answer whose commit was in doubt: granted now, nobody would know of it
+			delete(t.requests, id)
+			continue
+		}
 		h.Requests = append(h.Requests, r)
 	}
 	// What somebody waits for goes before what only might be needed.
@@ -294,10 +302,6 @@ func (p *pen) post() *escrow.Heartbeat {
 	t.sent[h.Sequence] = p.msg
 	if old := h.Sequence - mostUnanswered; old > 0 {
 		delete(t.sent, old)
-	}
-	live := make(map[escrow.GrantID]bool, len(p.open))
-	for _, id := range p.open {
-		live[id] = true
 	}
 	for id := range j.deadlines {
 		if !live[id] {
@@ -499,7 +503,7 @@ func (t *taking) remember() {
 	for _, d := range t.a.Denials {
 		if r, ok := j.beat.requests[d.ID]; ok {
 			if d.Reason != escrow.Over { // that says something of the id, not of the account
-				j.denied[r.Account] = d
+				j.denied[r.Account] = j.denied[r.Account].or(denial{d, r.Least})
 			}
 			delete(j.beat.requests, d.ID)
 		}
@@ -526,8 +530,8 @@ func (t *taking) remember() {
 		}
 		d.roll(now, def.Grant, def.Renew)
 	}
-	for a := range j.denied {
-		if _, ok := j.beat.definitions[a]; !ok {
+	for a, d := range j.denied {
+		if def, ok := j.beat.definitions[a]; !ok || d.outdated(&def, t.budget(a)) {
 			delete(j.denied, a)
 		}
 	}
@@ -536,6 +540,16 @@ func (t *taking) remember() {
 			d.served()
 		}
 	}
+}
+
+// budget is how an account stands by the answer; nil where it does not say.
+func (t *taking) budget(a escrow.Account) *escrow.Budget {
+	for i := range t.a.Definitions {
+		if i < len(t.a.Budgets) && t.a.Definitions[i].Account == a {
+			return &t.a.Budgets[i]
+		}
+	}
+	return nil
 }
 
 // successor is the account of the same budget in the window that is current now.

@@ -148,6 +148,39 @@ func (p *pen) crumbs(b *Book) {
 	}
 }
 
+// denial is what the authority last said of asking for more of an account, and of how much.
+type denial struct {
+	escrow.Denial
+	least amount.MicroUSD
+}
+
+// or is what to go by of two denials by one answer: that the rest is spent is true of all that need as much.
+func (d denial) or(other denial) denial {
+	if d.Reason == escrow.Spent && (other.Reason == escrow.NoRoom || other.Reason == escrow.Spent && other.least >= d.least) {
+		return d
+	}
+	return other
+}
+
+// of is the reason for a need. That there is not as much as was asked for does not say that there is no less.
+func (d denial) of(need amount.MicroUSD) escrow.DenialReason {
+	if d.Reason == escrow.Spent && need < d.least {
+		return escrow.NoRoom
+	}
+	return d.Reason
+}
+
+// outdated reports whether the account stands otherwise by now: an operator raised its limit, or released it.
+func (d denial) outdated(def *escrow.Definition, b *escrow.Budget) bool {
+	switch {
+	case b == nil:
+		return false
+	case d.Reason == escrow.Frozen:
+		return !b.Frozen
+	}
+	return d.Reason == escrow.Spent && def.Limit-b.Consumed-b.Uncertain >= d.least
+}
+
 // theirs is the time by the authority's clock, never ahead of it. It refuses ids that lie
 // ahead, and takes those that are long past for forgotten: a node's own clock may be wrong
 // by any amount.

@@ -83,7 +83,7 @@ type Journal struct {
 	closed    bool
 	deadlines map[escrow.GrantID]time.Time
 	demands   map[escrow.Account]*demand
-	denied    map[escrow.Account]escrow.Denial
+	denied    map[escrow.Account]denial
 	beat      beat
 }
 
@@ -106,7 +106,7 @@ func Open(ctx context.Context, s Store, o *Options) (*Journal, error) {
 	}
 	j := &Journal{
 		store: s, options: options, boot: escrow.NewBootID(), wants: make(chan struct{}, 1),
-		deadlines: map[escrow.GrantID]time.Time{}, demands: map[escrow.Account]*demand{}, denied: map[escrow.Account]escrow.Denial{},
+		deadlines: map[escrow.GrantID]time.Time{}, demands: map[escrow.Account]*demand{}, denied: map[escrow.Account]denial{},
 	}
 	err = s.Step(ctx, &Plan{Everything: true, OnTheirWay: true}, func(l *Loaded) (*Changes, error) {
 		ch, err := takeOver(l, j.boot, options.Node)
@@ -255,8 +255,8 @@ func (j *Journal) Explain(s *Shortage) {
 	defer j.mu.RUnlock()
 	for i := range s.Lacks {
 		l := &s.Lacks[i]
-		if denial, ok := j.denied[l.Account]; ok {
-			l.Denied, l.Left = denial.Reason, denial.Left
+		if said, ok := j.denied[l.Account]; ok {
+			l.Denied, l.Left = said.of(l.Need), said.Left
 		}
 	}
 }

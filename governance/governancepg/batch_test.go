@@ -3,6 +3,7 @@ package governancepg_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,9 @@ func TestCutUnderManyCallers(t *testing.T) {
 			looked++
 		}
 	}
-	require.Greater(t, looked, len(faults)/6)
+	if os.Getenv(pgwire.EnvEach) == "" {
+		require.Greater(t, looked, len(faults)/6)
+	}
 	w.settled(t)
 }
 

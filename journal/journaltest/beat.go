@@ -1,6 +1,7 @@
 package journaltest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -312,6 +313,51 @@ func testBeat(t *testing.T, h Harness) {
 		r.reserve(nil, need(a, 50))
 	})
 
+	t.Run("SpentForManyIsNotSpentForFew", func(t *testing.T) {
+		r := newRig(t, h)
+		r.budget(a, 30, 100, true)
+		r.beat()
+		r.reserve(journal.ErrShortage, need(a, 50))
+		r.beat()
+		err := r.j.Reserve(t.Context(), journal.Reservation{ID: journal.NewID(), Needs: []journal.Need{need(a, 20)}})
+		if short, ok := err.(*journal.Shortage); !ok || short.Spent() || short.Lacks[0].Left != 30 {
+			t.Fatalf("the shortage is %#v", err)
+		}
+		r.beat()
+		r.reserve(nil, need(a, 20))
+	})
+
+	t.Run("DeniedInDoubtIsNotAskedAgain", func(t *testing.T) {
+		r := newRig(t, h)
+		doubt := &doubtful{Store: r.store}
+		r.store = doubt
+		r.open()
+		r.budget(a, 30, 100, true)
+		r.beat()
+		r.reserve(journal.ErrShortage, need(a, 50))
+		denied := r.next()
+		answer := r.send(denied)
+		doubt.on = true
+		if err := r.j.Take(t.Context(), denied, answer, r.clock.Now()); !errors.Is(err, journal.ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		doubt.on = false
+		r.bank.mu.Lock()
+		r.bank.defs[0].Limit = 1000
+		r.bank.mu.Unlock()
+		for range 3 {
+			r.beat()
+			r.reserve(nil, need(a, 0))
+		}
+		var out amount.MicroUSD
+		for _, g := range r.bank.grants {
+			out += g.Amount
+		}
+		if known := r.sums(a).Amount; known != out {
+			t.Fatalf("the authority has granted %d, and the journal knows of %d", out, known)
+		}
+	})
+
 	t.Run("ReceiptsAreBounded", func(t *testing.T) {
 		r := newRig(t, h) // it keeps 8
 		r.budget(account("soft"), 10, 0, false)
@@ -420,4 +466,18 @@ func testBeat(t *testing.T, h Harness) {
 			t.Fatalf("%d are stranded on the cold node", n)
 		}
 	})
+}
+
+// doubtful is a store whose commits happen and are not confirmed.
+type doubtful struct {
+	journal.Store
+	on bool
+}
+
+func (d *doubtful) Step(ctx context.Context, plan *journal.Plan, decide func(*journal.Loaded) (*journal.Changes, error)) error {
+	err := d.Store.Step(ctx, plan, decide)
+	if err == nil && d.on {
+		return journal.ErrUnknownOutcome
+	}
+	return err
 }

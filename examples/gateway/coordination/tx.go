@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,9 @@ func (b *Base) Fenced(ctx context.Context, held lease.Lease, fn func(context.Con
 	return b.edit(ctx, &held, fn)
 }
 
+const bounds = `select set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('lock_timeout', $1::text, true),
+	set_config('statement_timeout', $1::text, true)`
+
 func (b *Base) edit(ctx context.Context, held *lease.Lease, fn func(context.Context, *Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, b.options.Call)
 	defer cancel()
@@ -66,6 +70,10 @@ func (b *Base) edit(ctx context.Context, held *lease.Lease, fn func(context.Cont
 		defer cancel()
 		_ = tx.Rollback(end)
 	}()
+	// A gateway that vanishes in the middle must not keep its rows from the others for longer than it would have waited itself.
+	if _, err := tx.Exec(ctx, bounds, strconv.FormatInt(b.options.Call.Milliseconds(), 10)); err != nil {
+		return ErrUnavailable
+	}
 	if held != nil {
 		if err := b.Leaser.Fence(ctx, tx, *held); err != nil {
 			return err
