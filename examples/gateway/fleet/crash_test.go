@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -151,6 +152,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	require.Empty(t, survivors[1].holds(""))
 	var notes report.NotePage
 	survivors[1].do(http.MethodGet, "notes", nil, &notes)
+	notes.Notes = slices.DeleteFunc(notes.Notes, func(n report.Note) bool { return n.Action == "verify" })
 	require.Len(t, notes.Notes, len(open), "each is recorded")
 	for _, n := range notes.Notes {
 		require.Equal(t, [3]string{"ops", "resolve", "read the provider's log"}, [3]string{n.Actor, n.Action, n.Reason})
