@@ -84,7 +84,7 @@ func TestPlans(t *testing.T) {
 			}
 		}
 	}
-	appending := []string{"insert", "insert one", "ids", "versions"}
+	appending := []string{"insert", "insert one", "record", "ids", "versions"}
 	reading := []string{"stream", "fresh", "late", "view", "old", "next", "newest", "keep versions", "delete old", "asides"}
 	pinned := func(when string) { // as reads and retention run
 		_, err := c.Exec(ctx, "begin; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off")

@@ -24,6 +24,17 @@ const (
 			(select s.version from {{schema}}.event_streams s where s.stream = $3::text), 0) as version) c),
 		$2::int, $3::text, $4::text, $5::text, $6::text, $7::bytea)
 	returning position, version`
+	// What is recorded within another's transaction: no version is expected, the caller's lock keeps others away from the
+	// streams, and what is there already under its id is left out before it is numbered.
+	recordEvents = `insert into {{schema}}.events (version, schema, stream, id, type, producer, data)
+	select coalesce((select e.version from {{schema}}.events e where e.stream = r.stream order by e.version desc limit 1),
+		(select s.version from {{schema}}.event_streams s where s.stream = r.stream), 0) + row_number() over (partition by r.stream order by r.ord),
+		r.schema, r.stream, r.id, r.type, r.producer, r.data
+	from (select unnest($1::text[]) as stream, unnest($2::text[]) as id, unnest($3::text[]) as type, unnest($4::int[]) as schema,
+		unnest($5::text[]) as producer, unnest($6::bytea[]) as data, unnest($7::int[]) as ord) r
+	where (select e.position from {{schema}}.events e where e.id = r.id) is null
+	order by r.ord
+	on conflict (id) do nothing`
 	// Locks the streams' names against other appends that had to repeat, until the end.
 	lockStreams    = `select pg_catalog.pg_advisory_xact_lock(k.key) from (select distinct unnest($1::bigint[]) as key order by 1) k`
 	selectIDs      = `select ` + eventColumns + ` from {{schema}}.events e where e.id = any($1::text[])`
@@ -120,7 +131,7 @@ type queries struct {
 	setAside, asides, takeBack                                        string
 	lockLog, lockConsumers, old, keepVersions, deleteOld, markOld     string
 	newest, lockEvents, undelivered, moveConsumer, renumber, renewLog string
-	keepLog, next, forward, insertOne                                 string
+	keepLog, next, forward, insertOne, record                         string
 }
 
 func splice(s pgtx.Schema) queries {
@@ -135,5 +146,6 @@ func splice(s pgtx.Schema) queries {
 		newest: s.Splice(selectNewest), lockEvents: s.Splice(lockEvents), undelivered: s.Splice(selectUndelivered),
 		moveConsumer: s.Splice(moveConsumer), renumber: s.Splice(renumber), renewLog: s.Splice(renewLog),
 		keepLog: s.Splice(keepLog), next: s.Splice(selectNext), forward: s.Splice(forward), insertOne: s.Splice(insertEvent),
+		record: s.Splice(recordEvents),
 	}
 }

@@ -5,8 +5,13 @@ const (
 	eventColumns = `e.position, e.stream, e.version, e.id, e.type, e.schema, coalesce(e.producer, ''), e.recorded_us, e.data`
 
 	insertEvent = `INSERT INTO tallystick_events (recorded_us, version, schema, stream, id, type, producer, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING position`
-	selectByID  = `SELECT ` + eventColumns + ` FROM tallystick_events e WHERE e.id = ?1`
-	version     = `SELECT coalesce((SELECT e.version FROM tallystick_events e WHERE e.stream = ?1 ORDER BY e.version DESC LIMIT 1),
+	// What is recorded within another's transaction; what is there already under its id is left.
+	recordEvent = `INSERT INTO tallystick_events (recorded_us, version, schema, stream, id, type, producer, data)
+		SELECT ?1, 1 + coalesce((SELECT e.version FROM tallystick_events e WHERE e.stream = ?3 ORDER BY e.version DESC LIMIT 1),
+		(SELECT s.version FROM tallystick_event_streams s WHERE s.stream = ?3), 0), ?2, ?3, ?4, ?5, ?6, ?7
+		WHERE NOT EXISTS (SELECT 1 FROM tallystick_events e WHERE e.id = ?4)`
+	selectByID = `SELECT ` + eventColumns + ` FROM tallystick_events e WHERE e.id = ?1`
+	version    = `SELECT coalesce((SELECT e.version FROM tallystick_events e WHERE e.stream = ?1 ORDER BY e.version DESC LIMIT 1),
 		(SELECT s.version FROM tallystick_event_streams s WHERE s.stream = ?1), 0)`
 	selectStream = `SELECT ` + eventColumns + ` FROM tallystick_events e WHERE e.stream = ?1 AND e.version > ?2 ORDER BY e.version LIMIT ?3`
 	selectFresh  = `SELECT ` + eventColumns + ` FROM tallystick_events e WHERE e.position > ?1 ORDER BY e.position LIMIT ?2`

@@ -184,6 +184,8 @@ func adapterMay(tr *tree, dir, to string, ours bool, k kind, tools ...string) st
 		return "an adapter knows its driver's interface and nothing else from outside"
 	case to == own, slices.Contains(tools, to), slices.Contains(tr.reach(own), to):
 		return ""
+	case to == "eventlog", to == "eventlog/eventlog"+strings.TrimPrefix(path.Base(dir), path.Base(own)):
+		return "" // it records what it changes, in the log of the same database
 	case own == "governance" && (kindOf(to) == core || kindOf(to) == k) && to != "governance/governancemem":
 		return "" // it composes keys and policies in one database, through their own packages
 	}
