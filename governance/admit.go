@@ -76,6 +76,7 @@ func (s *sheet) admit(a *admission) {
 		short, err := s.till.short(claim)
 		if a.err = err; err == nil {
 			a.err = refuse(append(binding, short...))
+			s.observe(a.set)
 		}
 		return
 	}

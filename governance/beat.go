@@ -270,6 +270,7 @@ func (s *sheet) open(b *beat, account *escrow.Account) (w *cell, why string) {
 		// Nobody has used the budget since: its row moves on to where the node was.
 		s.leave(current)
 		current.Cell, current.window, current.moved = new(Cell), window, true
+		current.latched = 0
 		w = current
 	case older.Kind == 0 && window.End <= current.window.Start:
 		current.dirty = current.dirty || current.moved // the row must not stay behind an account that exists
@@ -283,12 +284,14 @@ func (s *sheet) open(b *beat, account *escrow.Account) (w *cell, why string) {
 
 // file writes down a grant or meter that is new or changed.
 func (s *sheet) file(b *beat, r *escrow.Record, w *cell) {
+	g := &grantTerms{node: r.Node, boot: b.heartbeat.Boot, number: r.BootNumber, meter: r.Meter, account: r.Account, expires: r.ExpiresAt}
 	if p := s.permit(PermitID(r.ID)); p >= 0 {
+		before := s.loaded.Permits[p]
 		s.loaded.Permits[p].put(r.Held, s.now)
 		s.ended = append(s.ended, p)
+		s.turned(&before, &s.loaded.Permits[p], &terms{grant: g})
 		return
 	}
-	g := &grantTerms{node: r.Node, boot: b.heartbeat.Boot, number: r.BootNumber, meter: r.Meter, account: r.Account, expires: r.ExpiresAt}
 	rec := Record{
 		ID: PermitID(r.ID), Batch: s.plan.Batch, TermsIndex: s.captureGrant(g), Owner: Nonce(g.boot),
 		At: s.now, State: StateOpen, Version: 1, Cost: int64(r.Amount), Flags: FlagGrant,
@@ -299,6 +302,7 @@ func (s *sheet) file(b *beat, r *escrow.Record, w *cell) {
 	rec.put(r.Held, s.now)
 	w.dirty, w.entry = true, true
 	s.made = append(s.made, rec)
+	s.turned(&Record{}, &rec, &terms{grant: g})
 }
 
 // captureGrant stores terms once for all equal grants of the heartbeat.

@@ -102,6 +102,7 @@ func (s *sheet) resolveGrant(o *grantResolution) (Record, error) {
 	w.Account, w.dirty = account, true
 	rec.put(held, s.now)
 	rec.State, rec.EndedAt, rec.Resolution = StateResolved, s.now, o.evidence
+	s.turned(&s.loaded.Permits[i], &rec, o.terms)
 	s.loaded.Permits[i] = rec
 	s.ended = append(s.ended, i)
 	note := o.note
@@ -206,7 +207,9 @@ func (s *sheet) retire(o *retiring) error {
 		return err
 	}
 	held.Ending = escrow.Closed
+	before := s.loaded.Permits[i]
 	s.loaded.Permits[i].put(held, s.now)
 	s.ended = append(s.ended, i)
+	s.turned(&before, &s.loaded.Permits[i], o.terms)
 	return nil
 }

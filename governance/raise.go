@@ -131,6 +131,7 @@ func (s *sheet) raise(o *raising) {
 	rec.Cost += int64(more.Cost)
 	rec.Segments = appendSegments(nil, segments)
 	s.ended = append(s.ended, i)
+	s.notice(o.terms, o.set)
 	o.reached = rec.bound()
 }
 

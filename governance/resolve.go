@@ -49,6 +49,7 @@ func (s *sheet) resolve(o *resolution) {
 	}
 	rec.Resolution = o.evidence
 	s.ended = append(s.ended, i)
+	s.turned(&before, rec, o.terms)
 	note := o.note
 	note.At, note.Action, note.Permit = s.now, "resolve", rec.ID
 	note.Before, note.After = before.describe(), rec.describe()

@@ -48,15 +48,17 @@ func (s *sheet) settle(o *settlement) {
 	if outcome.Unsent {
 		state = StateCancelled
 	}
+	before := *rec
 	if o.err = s.end(rec, o.terms, o.slots, state, outcome); o.err != nil {
 		return
 	}
 	rec.Outcome = outcome
 	s.ended = append(s.ended, i)
+	s.turned(&before, rec, o.terms)
 	s.notice(o.terms, o.set)
 }
 
-// notice lets the thresholds of budgets be latched that a settlement may have
+// notice lets the thresholds of budgets be latched that a settlement or a raise may have
 // reached, if the rules that name them are still in force. Otherwise the next admission does.
 func (s *sheet) notice(t *terms, set *constraintSet) {
 	if set == nil || !set.tiered || set.rules.marked() != s.loaded.Policies {
@@ -67,6 +69,24 @@ func (s *sheet) notice(t *terms, set *constraintSet) {
 			if w, err := s.captured(&t.holds[i]); err == nil {
 				w.limit = c
 			}
+		}
+	}
+}
+
+// observe lets the thresholds be latched that a refused request has seen. A settlement may have reached
+// them under rules that were not in force, and where nothing fits no admission comes to notice.
+func (s *sheet) observe(set *constraintSet) {
+	if !set.tiered {
+		return
+	}
+	for i := range set.list {
+		c := &set.list[i]
+		if len(c.thresholds) == 0 {
+			continue
+		}
+		if position, ok := s.near(c.ID, i); ok && s.current[position].entered {
+			w := &s.current[position]
+			w.dirty = w.dirty || w.tier(c) > w.Latch
 		}
 	}
 }

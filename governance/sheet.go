@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tallystick-go/tallystick/escrow"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/quota"
 )
@@ -23,6 +24,7 @@ type sheet struct {
 	terms   []*sharedTerms
 	ended   []int // indexes of loaded permits that changed
 	notes   []Note
+	events  []Event
 	node    *escrow.NodeRow
 	till    *till // nil: not a node
 
@@ -39,6 +41,7 @@ type cell struct {
 	dirty   bool
 	entry   bool // this step reserved here
 	limit   *Constraint
+	latched policy.Percent // Latch as it was loaded: what is above it was reached by this step
 }
 
 // sharedTerms are terms that several permits have in common. They are never changed.
@@ -69,13 +72,13 @@ func newSheet(plan *Plan, loaded *Loaded) *sheet {
 	s.made, s.terms, s.current = d.made[:0], d.terms[:0], d.current[:0]
 	for i := range loaded.Current {
 		c := &loaded.Current[i]
-		s.current = append(s.current, cell{Cell: &c.Cell, window: c.Window, locked: c.Locked})
+		s.current = append(s.current, cell{Cell: &c.Cell, window: c.Window, locked: c.Locked, latched: c.Cell.Latch})
 	}
 	if len(loaded.Accounts) > 0 {
 		s.older = make([]cell, len(loaded.Accounts))
 		for i := range loaded.Accounts {
 			a := &loaded.Accounts[i]
-			s.older[i] = cell{Cell: a, window: quota.Window{Start: a.Key.WindowStart, End: a.End}}
+			s.older[i] = cell{Cell: a, window: quota.Window{Start: a.Key.WindowStart, End: a.End}, latched: a.Latch}
 		}
 	}
 	return s
@@ -111,6 +114,7 @@ func (s *sheet) enter(i int, c *Constraint) (*cell, error) {
 	if window != w.window {
 		s.leave(w)
 		w.Cell, w.window, w.moved = new(Cell), window, true
+		w.latched = 0
 	}
 	w.limit = c
 	w.Key, w.End, w.Kind, w.entered = AccountKey{c.ID, window.Start}, window.End, c.Kind, true
@@ -234,6 +238,8 @@ func (s *sheet) finish() *Changes {
 			ch.Permits = append(ch.Permits, rec)
 		}
 	}
+	s.noted()
+	ch.Events = s.events
 	return ch
 }
 
@@ -264,6 +270,7 @@ func (s *sheet) write(ch *Changes, c *cell) {
 	}
 	if c.limit != nil && len(c.limit.thresholds) > 0 {
 		c.Latch = c.tier(c.limit)
+		s.crossed(c)
 	}
 	ch.Cells = append(ch.Cells, *c.Cell)
 }

@@ -27,6 +27,8 @@ type shelf struct {
 	entries     map[AccountKey][][]PermitID
 	batches     map[BatchID]bool
 	notes       []Note
+	events      []Event
+	told        map[string]bool // ids of events
 	checkpoints map[AccountKey][]byte
 	trimmed     map[AccountKey]int64
 	memory      Memory
@@ -56,7 +58,7 @@ func newShelf(now int64) *shelf {
 	return &shelf{
 		clock: now, definitions: map[string]keys.Definition{}, windows: map[ConstraintID]quota.Window{}, labels: map[ConstraintID]Label{}, cells: map[AccountKey]shelved{},
 		permits: map[PermitID]Record{}, entries: map[AccountKey][][]PermitID{}, batches: map[BatchID]bool{},
-		checkpoints: map[AccountKey][]byte{}, trimmed: map[AccountKey]int64{},
+		checkpoints: map[AccountKey][]byte{}, trimmed: map[AccountKey]int64{}, told: map[string]bool{},
 	}
 }
 
@@ -290,6 +292,11 @@ func (s *shelf) write(ch *Changes) error {
 	for _, n := range ch.Notes {
 		n.Number = int64(len(s.notes)) + 1
 		s.notes = append(s.notes, n)
+	}
+	for _, e := range ch.Events {
+		require(!s.told[e.ID], "%s is told twice", e.ID)
+		s.told[e.ID] = true
+		s.events = append(s.events, e)
 	}
 	return nil
 }

@@ -193,9 +193,15 @@ type Changes struct {
 	Journal *journal.Changes // of the rows of Plan.Journal, written as journal.Store does
 
 	Checkpoint *Checkpoint // what is known of the entries of one account
+
+	// Events tell what the above makes true. A store that has an event log must append them in the same
+	// transaction, in this order: then nothing is told that did not happen, and nothing happens untold. Whoever
+	// appends to one of their streams holds the row that the stream is named after, or has made the name. One whose
+	// id is in the log already is left out. A store without a log ignores them.
+	Events []Event
 }
 
-// Empty reports that there is nothing to write.
+// Empty reports that there is nothing to write. There are no events of nothing.
 func (c *Changes) Empty() bool {
 	return c == nil || (len(c.Windows) == 0 && len(c.Cells) == 0 && c.Batch == nil && len(c.Permits) == 0 && len(c.Notes) == 0 && c.Checkpoint == nil && c.Node == nil && c.Journal.Empty())
 }

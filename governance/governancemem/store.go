@@ -22,6 +22,9 @@ type Options struct {
 	Now func() time.Time
 	// Format is how tokens look. The zero value is the library's own.
 	Format keys.Format
+	// Events is given what each step tells, in order, under the mutex: it must be quick and call nothing of the
+	// database. What a step tells once is given once. Nil: nobody listens.
+	Events func([]governance.Event)
 }
 
 // DB is a database in memory: keys and counters in one place.
@@ -51,7 +54,7 @@ func New(o *Options) (*DB, error) {
 		return nil, err
 	}
 	d := &data{
-		now: options.Now, format: options.Format,
+		now: options.Now, format: options.Format, tell: options.Events,
 		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{}, declared: map[keys.Name]keys.Declared{},
 		windows: map[governance.ConstraintID]quota.Window{}, labels: map[governance.ConstraintID]governance.Label{}, cells: map[governance.AccountKey]governance.Cell{},
 		permits: map[governance.PermitID]*governance.Record{}, entries: map[governance.AccountKey][][]governance.PermitID{},
@@ -72,6 +75,7 @@ type data struct {
 	mu     sync.Mutex
 	now    func() time.Time
 	format keys.Format
+	tell   func([]governance.Event)
 
 	teams    map[string]keys.Team
 	keys     map[string]keys.Key
@@ -258,6 +262,9 @@ func (d *data) apply(ch *governance.Changes) error {
 	for _, note := range ch.Notes {
 		note.Number = int64(len(d.notes)) + 1
 		d.notes = append(d.notes, note)
+	}
+	if len(ch.Events) > 0 && d.tell != nil {
+		d.tell(ch.Events)
 	}
 	return nil
 }

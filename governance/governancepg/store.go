@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tallystick-go/tallystick/escrow/escrowpg"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/policy/policypg"
@@ -35,6 +36,9 @@ type Options struct {
 	// Clock makes the store's time of the database's, for counters and keys. It is for tests of
 	// calendars and expiry; every process on the schema must use the same.
 	Clock func(database time.Time) time.Time
+	// Events appends what steps tell (governance.Changes.Events) to the log, in their transactions. The log must be in
+	// the same database, reached through the same pool. Nil: nothing is told.
+	Events *eventlogpg.Recorder
 }
 
 // DB is one schema of one Postgres database: keys, policies and counters in one place.
@@ -117,7 +121,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	return &DB{
 		Keys: store, Policies: policies, Nodes: nodes, pool: pool, schema: schema,
 		Store: &Store{
-			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, known: known{ids: map[governance.ConstraintID]struct{}{}},
+			pool: pool, schema: schema, q: splice(schema), clock: options.Clock, events: options.Events, known: known{ids: map[governance.ConstraintID]struct{}{}},
 			stepping: step, reading: read, described: pool != nil && described(pool.Config().ConnConfig.DefaultQueryExecMode),
 		},
 	}, nil
@@ -136,12 +140,16 @@ type Store struct {
 	stepping, reading pgtx.Options
 	clock             func(database time.Time) time.Time
 	described         bool // the server describes parameters
+	events            *eventlogpg.Recorder
 	known             known
 }
 
 // Step implements governance.Store in two round trips: begin, lock and load; write
 // and commit.
 func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
 	for again := false; ; again = true {
 		if err := s.ensure(ctx, plan.Constraints); err != nil {
 			return translate(err)
@@ -178,6 +186,7 @@ func (s *Store) decide(ctx context.Context, tx *pgtx.Tx, l *load, decide func(*g
 		return err
 	}
 	err := translate(tx.Commit(ctx, &b))
+	s.wake(ch.Events, err)
 	if errors.Is(err, governance.ErrUnknownOutcome) && ch.Batch != nil {
 		return s.learn(ctx, ch.Batch.ID)
 	}

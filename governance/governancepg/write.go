@@ -41,7 +41,7 @@ func (s *Store) write(b *pgx.Batch, l *load, ch *governance.Changes) error {
 		}
 		b.Queue(s.q.note, n.At, n.Actor, n.Action, nullUUID(n.Permit), nullUUID(n.Account.Constraint), start, n.Reason, n.Before, n.After)
 	}
-	return nil
+	return s.record(b, ch.Events)
 }
 
 func (s *Store) writeWindows(b *pgx.Batch, list []governance.WindowChange) error {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/escrow/escrowsqlite"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
@@ -38,6 +39,9 @@ type Options struct {
 	Now func() time.Time
 	// Format is how tokens look. The zero value is the library's own.
 	Format keys.Format
+	// Events appends what steps tell (governance.Changes.Events) to the log, in their transactions. The log must be in
+	// the same file, a node's too. Nil: nothing is told.
+	Events *eventlogsqlite.Recorder
 	// Readers is how many connections for reading stay open. Default 4.
 	Readers int
 }
@@ -97,7 +101,7 @@ func on(db *sql.DB, o *Options) *DB {
 	}
 	d.Policies = policy.NewMemory()
 	d.Nodes = escrowsqlite.On(d.db)
-	d.Store = &Store{db: d.db, policies: d.Policies}
+	d.Store = &Store{db: d.db, policies: d.Policies, events: options.Events}
 	return d
 }
 
@@ -127,10 +131,14 @@ type Store struct {
 	db       *sqlitetx.DB
 	policies *policy.Memory
 	journal  *journalsqlite.Store // nil: no plan names rows of one
+	events   *eventlogsqlite.Recorder
 }
 
 // Step implements governance.Store.
 func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*governance.Loaded) *governance.Changes) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
 	var changes *governance.Changes
 	release := func() {}
 	defer func() { release() }()
@@ -147,9 +155,14 @@ func (s *Store) Step(ctx context.Context, plan *governance.Plan, decide func(*go
 		if changes = decide(loaded); changes.Empty() {
 			return nil
 		}
-		return write(tx, from, changes)
+		if err := write(tx, from, changes); err != nil {
+			return err
+		}
+		return s.record(tx, changes.Events)
 	})
-	if sqlitetx.Classify(err) == sqlitetx.UnknownOutcome {
+	class := sqlitetx.Classify(err)
+	s.wake(changes, class)
+	if class == sqlitetx.UnknownOutcome {
 		return s.find(ctx, changes, err)
 	}
 	return coreError(err)
