@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,13 +18,16 @@ type CacheOptions struct {
 
 // Cache keeps the principals of tokens that were resolved before.
 //
-// It is safe only where an admission follows that compares the principal's
-// revision under its own lock: what it returns may be edited, expired or revoked
-// by now. Endpoints that admit nothing must resolve at the store. Refusals are
-// never kept, so a key works as soon as it is made. Principals are found by the
-// hash of the token, and no token is kept.
+// Where an admission follows that compares the principal's revision under its own lock, as in the profile shared, what the
+// cache returns decides nothing, and its age is harmless. Everything else sees a key as it was: by at most the time in which the
+// event log is followed ([Cache.Follow], [Cache.Clear]), or MaxAge where nobody follows it or following fails. Endpoints that
+// cannot bear that resolve at the store. Refusals are never kept, so a key works as soon as it is made. Principals are
+// found by the hash of the token, and no token is kept.
 //
-// Concurrency: safe; callers who miss on the same token share one look-up.
+// Concurrency: safe; callers who miss on the same token share one look-up. A look-up that was under way when its key, its team or everything
+// was evicted is neither kept nor given to anybody who comes afterwards.
+//
+// Source: ADR-020 "Events of keys, teams and policies".
 type Cache struct {
 	store  Resolver
 	size   int
@@ -34,8 +38,8 @@ type Cache struct {
 	entries map[Hash]*list.Element // of *cached
 	recent  *list.List             // front is the most recently used
 	byKey   map[string]map[Hash]bool
-	flights map[Hash]*flight
-	evicted uint64 // counts Evict calls: a look-up begun before one is not kept
+	byTeam  map[string]map[Hash]bool
+	flights map[Hash]*flight // those that may be joined, and kept
 }
 
 type cached struct {
@@ -56,7 +60,7 @@ func NewCache(store Resolver, o *CacheOptions) *Cache {
 	c := &Cache{
 		store: store, size: 10_000, maxAge: time.Minute, now: time.Now,
 		entries: make(map[Hash]*list.Element), recent: list.New(),
-		byKey: make(map[string]map[Hash]bool), flights: make(map[Hash]*flight),
+		byKey: make(map[string]map[Hash]bool), byTeam: make(map[string]map[Hash]bool), flights: make(map[Hash]*flight),
 	}
 	if o != nil && o.Size > 0 {
 		c.size = o.Size
@@ -85,9 +89,8 @@ func (c *Cache) Resolve(ctx context.Context, presented string) (Principal, error
 		if !shared {
 			f = &flight{done: make(chan struct{})}
 			c.flights[hash] = f
-			evicted := c.evicted
 			c.mu.Unlock()
-			return c.fly(ctx, f, hash, presented, evicted)
+			return c.fly(ctx, f, hash, presented)
 		}
 		c.mu.Unlock()
 		select {
@@ -103,13 +106,15 @@ func (c *Cache) Resolve(ctx context.Context, presented string) (Principal, error
 
 // fly asks the store for everyone who waits on f. A panic in the store must not
 // leave them waiting.
-func (c *Cache) fly(ctx context.Context, f *flight, hash Hash, presented string, evicted uint64) (Principal, error) {
+func (c *Cache) fly(ctx context.Context, f *flight, hash Hash, presented string) (Principal, error) {
 	f.abandoned = true
 	defer func() {
 		c.mu.Lock()
-		delete(c.flights, hash)
-		if !f.abandoned && f.err == nil && c.evicted == evicted {
-			c.keep(hash, f.principal)
+		if c.flights[hash] == f { // else something was evicted meanwhile, and what was read may be older than that
+			delete(c.flights, hash)
+			if !f.abandoned && f.err == nil {
+				c.keep(hash, f.principal)
+			}
 		}
 		c.mu.Unlock()
 		close(f.done)
@@ -124,14 +129,51 @@ func (c *Cache) Reload(ctx context.Context, p Principal) (Principal, error) {
 	return c.store.Reload(ctx, p)
 }
 
-// Evict forgets every principal of a key, those now being looked up included.
+// Evict forgets every principal of a key.
 func (c *Cache) Evict(keyID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.evicted++
-	for hash := range c.byKey[keyID] {
+	c.forget(c.byKey[keyID])
+}
+
+// EvictTeam forgets every principal of a team's keys.
+func (c *Cache) EvictTeam(teamID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(c.byTeam[teamID])
+}
+
+// Clear forgets everything: for who has missed events, or cannot know.
+func (c *Cache) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.entries)
+	clear(c.byKey)
+	clear(c.byTeam)
+	c.recent.Init()
+	c.forget(nil)
+}
+
+// Follow forgets what an event may have changed and reports whether that is this package's business. It goes by the
+// stream alone, so that it also obeys an event that only a later version can read. An event that comes late, or twice, costs a look-up.
+func (c *Cache) Follow(stream string) bool {
+	if id, is := strings.CutPrefix(stream, keyStream); is {
+		c.Evict(id)
+		return true
+	}
+	if id, is := strings.CutPrefix(stream, teamStream); is {
+		c.EvictTeam(id)
+		return true
+	}
+	return stream == importStream // an import adds, and what was not there is not kept
+}
+
+// forget drops entries. Whose principals are under way nobody knows yet, so none of them is kept or joined from now on.
+func (c *Cache) forget(hashes map[Hash]bool) {
+	for hash := range hashes {
 		c.drop(c.entries[hash])
 	}
+	clear(c.flights)
 }
 
 // Len returns how many principals are kept.
@@ -160,10 +202,8 @@ func (c *Cache) keep(hash Hash, p Principal) {
 		c.drop(old)
 	}
 	c.entries[hash] = c.recent.PushFront(&cached{hash: hash, principal: p, until: c.now().Add(c.maxAge)})
-	if c.byKey[p.KeyID] == nil {
-		c.byKey[p.KeyID] = make(map[Hash]bool)
-	}
-	c.byKey[p.KeyID][hash] = true
+	index(c.byKey, p.KeyID, hash)
+	index(c.byTeam, p.TeamID, hash)
 	for c.recent.Len() > c.size {
 		c.drop(c.recent.Back())
 	}
@@ -172,9 +212,20 @@ func (c *Cache) keep(hash Hash, p Principal) {
 func (c *Cache) drop(element *list.Element) {
 	entry := c.recent.Remove(element).(*cached)
 	delete(c.entries, entry.hash)
-	keyID := entry.principal.KeyID
-	delete(c.byKey[keyID], entry.hash)
-	if len(c.byKey[keyID]) == 0 {
-		delete(c.byKey, keyID)
+	unindex(c.byKey, entry.principal.KeyID, entry.hash)
+	unindex(c.byTeam, entry.principal.TeamID, entry.hash)
+}
+
+func index(by map[string]map[Hash]bool, id string, hash Hash) {
+	if by[id] == nil {
+		by[id] = make(map[Hash]bool)
+	}
+	by[id][hash] = true
+}
+
+func unindex(by map[string]map[Hash]bool, id string, hash Hash) {
+	delete(by[id], hash)
+	if len(by[id]) == 0 {
+		delete(by, id)
 	}
 }
