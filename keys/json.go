@@ -65,7 +65,7 @@ func eachMember(data []byte, visit func(name string, raw json.RawMessage) error)
 func decodeValue(raw []byte, target any) error {
 	if bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
 		switch target.(type) {
-		case *string, *int64:
+		case *string, *int64, *time.Time:
 			return refuse("", "must not be null")
 		}
 	}
@@ -82,6 +82,8 @@ func decodeValue(raw []byte, target any) error {
 		return refuse("", "must be a string")
 	case *[]string:
 		return refuse("", "must be a list of strings")
+	case *time.Time:
+		return refuse("", "must be an RFC 3339 time")
 	case **time.Time:
 		return refuse("", "must be an RFC 3339 time, or null")
 	case *int64:

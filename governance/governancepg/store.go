@@ -36,8 +36,8 @@ type Options struct {
 	// Clock makes the store's time of the database's, for counters and keys. It is for tests of
 	// calendars and expiry; every process on the schema must use the same.
 	Clock func(database time.Time) time.Time
-	// Events appends what steps tell (governance.Changes.Events) to the log, in their transactions. The log must be in
-	// the same database, reached through the same pool. Nil: nothing is told.
+	// Events appends what steps (governance.Changes.Events) and edits of keys and policies tell to the log, in their transactions. The
+	// log must be in the same database and schema. Nil: nothing is told. The Events of Keys must be nil or the same.
 	Events *eventlogpg.Recorder
 }
 
@@ -80,7 +80,10 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if keyOptions.Schema != "" && keyOptions.Schema != options.Schema {
 		return nil, &governance.FieldError{Field: "options.keys.schema", Why: "must be empty or the schema of the counters"}
 	}
-	keyOptions.Schema = options.Schema
+	if keyOptions.Events != nil && keyOptions.Events != options.Events {
+		return nil, &governance.FieldError{Field: "options.keys.events", Why: "must be nil or the events of the counters"}
+	}
+	keyOptions.Schema, keyOptions.Events = options.Schema, options.Events
 	if options.Clock == nil {
 		options.Clock = func(database time.Time) time.Time { return database }
 	}
@@ -89,7 +92,7 @@ func Open(pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, err := policypg.New(pool, &policypg.Options{Schema: options.Schema})
+	policies, err := policypg.New(pool, &policypg.Options{Schema: options.Schema, Events: options.Events})
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	Now func() time.Time
 	// Format is how tokens look. The zero value is the library's own.
 	Format keys.Format
-	// Events appends what steps tell (governance.Changes.Events) to the log, in their transactions. The log must be in
+	// Events appends what steps (governance.Changes.Events) and edits of keys tell to the log, in their transactions. The log must be in
 	// the same file, a node's too. Nil: nothing is told.
 	Events *eventlogsqlite.Recorder
 	// Readers is how many connections for reading stay open. Default 4.
@@ -95,9 +95,9 @@ func on(db *sql.DB, o *Options) *DB {
 		tx.Now = func() int64 { return now().UnixMicro() }
 	}
 	d := &DB{db: sqlitetx.New(db, tx)}
-	d.Keys, d.invalid = keyssqlite.On(d.db, &keyssqlite.Options{Tokens: options.Format})
+	d.Keys, d.invalid = keyssqlite.On(d.db, &keyssqlite.Options{Tokens: options.Format, Events: options.Events})
 	if d.invalid != nil { // until Migrate or Check says so, nothing but the default is accepted
-		d.Keys, _ = keyssqlite.On(d.db, nil)
+		d.Keys, _ = keyssqlite.On(d.db, &keyssqlite.Options{Events: options.Events})
 	}
 	d.Policies = policy.NewMemory()
 	d.Nodes = escrowsqlite.On(d.db)

@@ -18,24 +18,24 @@ func (s *Store) CreateKey(ctx context.Context, c keys.CreateKey) (keys.CreatedKe
 		return keys.CreatedKey{}, err
 	}
 	var key keys.Key
-	err = s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+	err = s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) ([]keys.Event, error) {
 		team, err := scanTeam(tx.QueryRow(ctx, s.sql.keepTeam, c.TeamID))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now, err := s.now(ctx, tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var secret keys.Secret
 		if key, secret, err = c.Apply(team, now); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := tx.Exec(ctx, s.sql.insertKey, key.Columns()...); err != nil {
-			return taken(err, keys.ErrExists)
+			return nil, taken(err, keys.ErrExists)
 		}
 		_, err = tx.Exec(ctx, s.sql.insertSecret, secret.Columns()...)
-		return taken(err, keys.ErrConflict)
+		return []keys.Event{key.CreationEvent()}, taken(err, keys.ErrConflict)
 	})
 	return orZero(keys.CreatedKey{Key: key, Token: c.Token}, err)
 }
@@ -45,7 +45,7 @@ func (s *Store) UpdateKey(ctx context.Context, u keys.UpdateKey) (keys.Key, erro
 	if err := u.Validate(); err != nil {
 		return keys.Key{}, err
 	}
-	return s.editKey(ctx, u.ID, func(_ context.Context, _ *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
+	return s.editKey(ctx, u.ID, keys.Key.EditEvent, func(_ context.Context, _ *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
 		return u.Apply(current, now)
 	})
 }
@@ -55,7 +55,7 @@ func (s *Store) RevokeKey(ctx context.Context, r keys.RevokeKey) (keys.Key, erro
 	if err := r.Validate(); err != nil {
 		return keys.Key{}, err
 	}
-	return s.editKey(ctx, r.ID, func(_ context.Context, _ *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
+	return s.editKey(ctx, r.ID, keys.Key.EditEvent, func(_ context.Context, _ *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
 		return r.Apply(current, now)
 	})
 }
@@ -65,7 +65,7 @@ func (s *Store) RevokeSelf(ctx context.Context, p keys.Principal) (keys.Key, err
 	if keys.ValidID(p.KeyID) != nil {
 		return keys.Key{}, keys.ErrUnknown
 	}
-	key, err := s.editKey(ctx, p.KeyID, func(ctx context.Context, tx *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
+	key, err := s.editKey(ctx, p.KeyID, keys.Key.EditEvent, func(ctx context.Context, tx *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
 		team, err := scanTeam(tx.QueryRow(ctx, s.sql.selectTeam, current.TeamID))
 		if err != nil {
 			return keys.Key{}, false, err
@@ -80,23 +80,23 @@ func (s *Store) RevokeSelf(ctx context.Context, p keys.Principal) (keys.Key, err
 
 type keyEdit func(ctx context.Context, tx *pgtx.Tx, current keys.Key, now time.Time) (next keys.Key, changed bool, err error)
 
-func (s *Store) editKey(ctx context.Context, id string, apply keyEdit) (keys.Key, error) {
+func (s *Store) editKey(ctx context.Context, id string, told func(next, current keys.Key) keys.Event, apply keyEdit) (keys.Key, error) {
 	var next keys.Key
-	err := s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+	err := s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) ([]keys.Event, error) {
 		current, err := scanKey(tx.QueryRow(ctx, s.sql.lockKey, id))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now, err := s.now(ctx, tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var changed bool
 		next, changed, err = apply(ctx, tx, current, now)
 		if err != nil || !changed {
-			return err
+			return nil, err
 		}
-		return one(ctx, tx, s.sql.updateKey, append(next.Columns(), current.Revision))
+		return []keys.Event{told(next, current)}, one(ctx, tx, s.sql.updateKey, append(next.Columns(), current.Revision))
 	})
 	return confirm(ctx, s, next, err)
 }
@@ -108,7 +108,8 @@ func (s *Store) RotateKey(ctx context.Context, r keys.RotateKey) (keys.RotatedKe
 		return keys.RotatedKey{}, err
 	}
 	var done keys.Rotation
-	_, err = s.editKey(ctx, r.ID, func(ctx context.Context, tx *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
+	told := func(keys.Key, keys.Key) keys.Event { return done.Event() }
+	_, err = s.editKey(ctx, r.ID, told, func(ctx context.Context, tx *pgtx.Tx, current keys.Key, now time.Time) (keys.Key, bool, error) {
 		earlier, err := scanRotation(tx.QueryRow(ctx, s.sql.selectRotation, r.ID, r.RotationID))
 		if err != nil {
 			return keys.Key{}, false, err

@@ -25,20 +25,20 @@ func (s *Store) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstrap
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var done keys.Bootstrapped
-	err = s.intake(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+	err = s.intake(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) ([]keys.Event, error) {
 		have, err := s.have(ctx, tx, b.Names())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now, err := s.now(ctx, tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var add keys.Rows
 		if add, done, err = b.Apply(have, now); err != nil {
-			return err
+			return nil, err
 		}
-		return s.add(ctx, tx, add)
+		return add.CreationEvents(), s.add(ctx, tx, add)
 	})
 	return orZero(done, err)
 }
@@ -54,30 +54,30 @@ const many = 1000
 // gateways do goes on.
 func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
 	var done keys.Imported
-	err := s.intake(ctx, importing, func(ctx context.Context, tx *pgtx.Tx) (err error) {
+	err := s.intake(ctx, importing, func(ctx context.Context, tx *pgtx.Tx) (told []keys.Event, err error) {
 		done, err = keys.MergeAll(rows,
 			func(n keys.Names) (keys.Rows, error) { return s.have(ctx, tx, n) },
 			func(add keys.Rows) error { return s.add(ctx, tx, add) })
+		if err == nil && done.Added.Keys >= many {
+			_, err = tx.Exec(ctx, s.sql.analyze)
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if done.Added.Keys < many {
-			return nil
-		}
-		_, err = tx.Exec(ctx, s.sql.analyze)
-		return err
+		now, err := s.now(ctx, tx)
+		return done.Events(now), err
 	})
 	return orZero(done, err)
 }
 
 // intake runs fn alone among bootstraps, imports and migrations. Somebody may still
 // create one of the rows: then it is run again, and finds it.
-func (s *Store) intake(ctx context.Context, o pgtx.Options, fn func(context.Context, *pgtx.Tx) error) error {
+func (s *Store) intake(ctx context.Context, o pgtx.Options, fn telling) error {
 	const attempts = 5
 	for i := 1; ; i++ {
-		err := pgtx.Retry(ctx, s.pool, o, func(ctx context.Context, tx *pgtx.Tx) error {
+		err := s.telling(ctx, o, func(ctx context.Context, tx *pgtx.Tx) ([]keys.Event, error) {
 			if _, err := tx.Exec(ctx, takeTurn, s.schema.MigrateKey()); err != nil {
-				return err
+				return nil, err
 			}
 			return fn(ctx, tx)
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -33,6 +34,8 @@ type Options struct {
 	// BarrierWait bounds how long an edit waits for admissions that may have read
 	// what it changed. Default 10 s.
 	BarrierWait time.Duration
+	// Events appends what edits change, in their transactions: to a log of the same database and schema. Nil: nobody is told.
+	Events *eventlogpg.Recorder
 	// Clock makes the store's time of the database's. It is for tests of calendars and
 	// expiry; every process on the schema must use the same.
 	Clock func(database time.Time) time.Time
@@ -50,6 +53,7 @@ type Store struct {
 	// is and may sort the table instead of walking its index, so pages are planned anew.
 	listing pgx.QueryExecMode
 	clock   func(database time.Time) time.Time
+	events  *eventlogpg.Recorder
 }
 
 var _ keys.Store = (*Store)(nil)
@@ -71,7 +75,7 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	}
 	s := &Store{
 		pool: pool, schema: schema, sql: splice(schema), format: o.Tokens, timeout: o.Timeout, barrier: o.BarrierWait,
-		listing: pool.Config().ConnConfig.DefaultQueryExecMode, clock: o.Clock,
+		listing: pool.Config().ConnConfig.DefaultQueryExecMode, clock: o.Clock, events: o.Events,
 	}
 	if s.timeout <= 0 {
 		s.timeout = 5 * time.Second
@@ -85,11 +89,11 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// edit runs fn in a transaction.
-func (s *Store) edit(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
+// edit runs fn in a transaction, and appends the events it tells.
+func (s *Store) edit(ctx context.Context, fn telling) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return coreError(pgtx.Retry(ctx, s.pool, pgtx.Options{}, fn))
+	return coreError(s.telling(ctx, pgtx.Options{}, fn))
 }
 
 // confirm waits, after an edit, for the admissions that may not have seen it. The

@@ -17,14 +17,14 @@ func (s *Store) CreateTeam(ctx context.Context, c keys.CreateTeam) (keys.Team, e
 		return keys.Team{}, err
 	}
 	var team keys.Team
-	err = s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+	err = s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) ([]keys.Event, error) {
 		now, err := s.now(ctx, tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		team = c.Apply(now)
 		_, err = tx.Exec(ctx, s.sql.insertTeam, team.Columns()...)
-		return taken(err, keys.ErrExists)
+		return []keys.Event{team.CreationEvent()}, taken(err, keys.ErrExists)
 	})
 	return orZero(team, err)
 }
@@ -47,21 +47,21 @@ func (s *Store) DeleteTeam(ctx context.Context, d keys.DeleteTeam) (keys.Team, e
 
 func (s *Store) editTeam(ctx context.Context, id string, apply func(keys.Team, time.Time) (keys.Team, bool, error)) (keys.Team, error) {
 	var next keys.Team
-	err := s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+	err := s.edit(ctx, func(ctx context.Context, tx *pgtx.Tx) ([]keys.Event, error) {
 		current, err := scanTeam(tx.QueryRow(ctx, s.sql.lockTeam, id))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now, err := s.now(ctx, tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var changed bool
 		next, changed, err = apply(current, now)
 		if err != nil || !changed {
-			return err
+			return nil, err
 		}
-		return one(ctx, tx, s.sql.updateTeam, append(next.Columns(), current.Revision))
+		return []keys.Event{next.EditEvent(current)}, one(ctx, tx, s.sql.updateTeam, append(next.Columns(), current.Revision))
 	})
 	return confirm(ctx, s, next, err)
 }

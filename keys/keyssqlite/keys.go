@@ -15,20 +15,20 @@ func (s *Store) CreateKey(ctx context.Context, c keys.CreateKey) (keys.CreatedKe
 		return keys.CreatedKey{}, err
 	}
 	var key keys.Key
-	err = s.write(ctx, func(tx *sqlitetx.Tx) error {
+	err = s.telling(ctx, func(tx *sqlitetx.Tx) ([]keys.Event, error) {
 		team, err := readTeam(tx, c.TeamID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var secret keys.Secret
 		if key, secret, err = c.Apply(team, now(tx)); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := tx.Exec(insertKey, key.Columns()...); err != nil {
-			return taken(err, keys.ErrExists)
+			return nil, taken(err, keys.ErrExists)
 		}
 		_, err = tx.Exec(insertSecret, secret.Columns()...)
-		return taken(err, keys.ErrConflict)
+		return []keys.Event{key.CreationEvent()}, taken(err, keys.ErrConflict)
 	})
 	return orZero(keys.CreatedKey{Key: key, Token: c.Token}, err)
 }
@@ -50,7 +50,7 @@ func (s *Store) RevokeKey(ctx context.Context, r keys.RevokeKey) (keys.Key, erro
 }
 
 func (s *Store) editKey(ctx context.Context, id string, apply func(keys.Key, time.Time) (keys.Key, bool, error)) (keys.Key, error) {
-	return edit(ctx, s, func(tx *sqlitetx.Tx) (keys.Key, error) { return readKey(tx, id) }, apply, writeKey)
+	return edit(ctx, s, func(tx *sqlitetx.Tx) (keys.Key, error) { return readKey(tx, id) }, apply, keys.Key.EditEvent, writeKey)
 }
 
 // RevokeSelf implements keys.Store.
@@ -59,17 +59,17 @@ func (s *Store) RevokeSelf(ctx context.Context, p keys.Principal) (keys.Key, err
 		return keys.Key{}, keys.ErrUnknown
 	}
 	var next keys.Key
-	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
+	err := s.telling(ctx, func(tx *sqlitetx.Tx) ([]keys.Event, error) {
 		current, team, err := readKeyAndTeam(tx, p.KeyID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var changed bool
 		next, changed, err = p.RevokeSelf(current, team, now(tx))
 		if err != nil || !changed {
-			return err
+			return nil, err
 		}
-		return writeKey(tx, next, current)
+		return []keys.Event{next.EditEvent(current)}, writeKey(tx, next, current)
 	})
 	return orZero(next, err)
 }
@@ -81,26 +81,26 @@ func (s *Store) RotateKey(ctx context.Context, r keys.RotateKey) (keys.RotatedKe
 		return keys.RotatedKey{}, err
 	}
 	var done keys.Rotation
-	err = s.write(ctx, func(tx *sqlitetx.Tx) error {
+	err = s.telling(ctx, func(tx *sqlitetx.Tx) ([]keys.Event, error) {
 		current, err := readKey(tx, r.ID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		earlier, err := readRotation(tx, r.ID, r.RotationID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		done, err = r.Apply(current, earlier, now(tx))
 		if err != nil || done.Replayed {
-			return err
+			return nil, err
 		}
 		if _, err := tx.Exec(retireSecrets, r.ID, done.RetireAt.UnixMicro()); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := tx.Exec(insertSecret, done.Secret.Columns()...); err != nil {
-			return taken(err, keys.ErrConflict)
+			return nil, taken(err, keys.ErrConflict)
 		}
-		return writeKey(tx, done.Key, current)
+		return []keys.Event{done.Event()}, writeKey(tx, done.Key, current)
 	})
 	return orZero(r.Answer(done), err)
 }

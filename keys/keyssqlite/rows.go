@@ -21,16 +21,16 @@ func (s *Store) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstrap
 		return keys.Bootstrapped{}, err
 	}
 	var done keys.Bootstrapped
-	err = s.write(ctx, func(tx *sqlitetx.Tx) error {
+	err = s.telling(ctx, func(tx *sqlitetx.Tx) ([]keys.Event, error) {
 		have, err := readRows(tx, b.Names())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var add keys.Rows
 		if add, done, err = b.Apply(have, now(tx)); err != nil {
-			return err
+			return nil, err
 		}
-		return addRows(tx, add)
+		return add.CreationEvents(), addRows(tx, add)
 	})
 	return orZero(done, err)
 }
@@ -38,7 +38,7 @@ func (s *Store) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstrap
 // Import implements keys.Importer. It holds the writer's turn to its end.
 func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (keys.Imported, error) {
 	var done keys.Imported
-	err := s.write(ctx, func(tx *sqlitetx.Tx) (err error) {
+	err := s.telling(ctx, func(tx *sqlitetx.Tx) (told []keys.Event, err error) {
 		done, err = keys.MergeAll(rows,
 			func(n keys.Names) (keys.Rows, error) {
 				if err := left(ctx); err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (k
 				return readRows(tx, n)
 			},
 			func(add keys.Rows) error { return addRows(tx, add) })
-		return err
+		return done.Events(now(tx)), err
 	})
 	return orZero(done, err)
 }

@@ -11,6 +11,7 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/tallystick-go/tallystick/eventlog/eventlogsqlite"
 	"github.com/tallystick-go/tallystick/internal/sqlitetx"
 	"github.com/tallystick-go/tallystick/keys"
 )
@@ -19,12 +20,15 @@ import (
 type Options struct {
 	// Tokens says which tokens are accepted and minted.
 	Tokens keys.Format
+	// Events appends what edits change, in their transactions: to a log in the same file. Nil: nobody is told.
+	Events *eventlogsqlite.Recorder
 }
 
 // Store is a keys.Store on SQLite. It is safe for concurrent use.
 type Store struct {
 	db     *sqlitetx.DB
 	format keys.Format
+	events *eventlogsqlite.Recorder
 }
 
 var _ keys.Store = (*Store)(nil)
@@ -47,7 +51,7 @@ func New(db *sql.DB, o *Options) (*Store, error) { return On(sqlitetx.New(db, ni
 func On(db *sqlitetx.DB, o *Options) (*Store, error) {
 	s := &Store{db: db}
 	if o != nil {
-		s.format = o.Tokens
+		s.format, s.events = o.Tokens, o.Events
 	}
 	return s, s.format.Validate()
 }
@@ -64,20 +68,20 @@ func (s *Store) write(ctx context.Context, fn func(*sqlitetx.Tx) error) error {
 	return coreError(s.db.Write(ctx, fn))
 }
 
-// edit applies one of the core's pure edits to a row and writes what it changed.
-func edit[T any](ctx context.Context, s *Store, read func(*sqlitetx.Tx) (T, error), apply func(T, time.Time) (T, bool, error), write func(tx *sqlitetx.Tx, next, current T) error) (T, error) {
+// edit applies one of the core's pure edits to a row, writes what it changed, and tells it.
+func edit[T any](ctx context.Context, s *Store, read func(*sqlitetx.Tx) (T, error), apply func(T, time.Time) (T, bool, error), told func(next, current T) keys.Event, write func(tx *sqlitetx.Tx, next, current T) error) (T, error) {
 	var next T
-	err := s.write(ctx, func(tx *sqlitetx.Tx) error {
+	err := s.telling(ctx, func(tx *sqlitetx.Tx) ([]keys.Event, error) {
 		current, err := read(tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var changed bool
 		next, changed, err = apply(current, now(tx))
 		if err != nil || !changed {
-			return err
+			return nil, err
 		}
-		return write(tx, next, current)
+		return []keys.Event{told(next, current)}, write(tx, next, current)
 	})
 	return orZero(next, err)
 }

@@ -15,10 +15,10 @@ func (s *Store) CreateTeam(ctx context.Context, c keys.CreateTeam) (keys.Team, e
 		return keys.Team{}, err
 	}
 	var team keys.Team
-	err = s.write(ctx, func(tx *sqlitetx.Tx) error {
+	err = s.telling(ctx, func(tx *sqlitetx.Tx) ([]keys.Event, error) {
 		team = c.Apply(now(tx))
 		_, err := tx.Exec(insertTeam, team.Columns()...)
-		return taken(err, keys.ErrExists)
+		return []keys.Event{team.CreationEvent()}, taken(err, keys.ErrExists)
 	})
 	return orZero(team, err)
 }
@@ -40,7 +40,7 @@ func (s *Store) DeleteTeam(ctx context.Context, d keys.DeleteTeam) (keys.Team, e
 }
 
 func (s *Store) editTeam(ctx context.Context, id string, apply func(keys.Team, time.Time) (keys.Team, bool, error)) (keys.Team, error) {
-	return edit(ctx, s, func(tx *sqlitetx.Tx) (keys.Team, error) { return readTeam(tx, id) }, apply,
+	return edit(ctx, s, func(tx *sqlitetx.Tx) (keys.Team, error) { return readTeam(tx, id) }, apply, keys.Team.EditEvent,
 		func(tx *sqlitetx.Tx, next, current keys.Team) error {
 			return one(tx.Exec(updateTeam, append(next.Columns(), id, current.Revision)...))
 		})

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/pgtx"
 )
@@ -32,6 +33,8 @@ type Options struct {
 	// BarrierWait bounds how long an edit waits for admissions that may have read
 	// what it changed. Default 10 s.
 	BarrierWait time.Duration
+	// Events appends what edits change, in their transactions: to a log of the same database and schema. Nil: nobody is told.
+	Events *eventlogpg.Recorder
 }
 
 // Store is a policy.Store on Postgres. It is safe for concurrent use.
@@ -41,6 +44,7 @@ type Store struct {
 	sql     queries
 	timeout time.Duration
 	barrier time.Duration
+	events  *eventlogpg.Recorder
 	last    atomic.Pointer[policy.Set] // what was read last: most of it is not decoded again
 }
 
@@ -63,7 +67,7 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, &policy.Error{Path: "schema", Why: err.Error()}
 	}
-	s := &Store{pool: pool, schema: schema, timeout: o.Timeout, barrier: o.BarrierWait}
+	s := &Store{pool: pool, schema: schema, timeout: o.Timeout, barrier: o.BarrierWait, events: o.Events}
 	if s.timeout <= 0 {
 		s.timeout = 5 * time.Second
 	}
@@ -146,10 +150,9 @@ func (s *Store) edit(ctx context.Context, prepare func() (*policy.Edit, error)) 
 		return policy.Snapshot{}, err
 	}
 	var now policy.Snapshot
-	if err := s.commit(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
-		var err error
-		now, err = s.write(ctx, tx, e)
-		return err
+	if err := s.commit(ctx, func(ctx context.Context, tx *pgtx.Tx) (told []policy.Event, err error) {
+		now, told, err = s.write(ctx, tx, e)
+		return told, err
 	}); err != nil {
 		return policy.Snapshot{}, err
 	}
@@ -158,26 +161,20 @@ func (s *Store) edit(ctx context.Context, prepare func() (*policy.Edit, error)) 
 	return now, coreError(pgtx.Barrier(ctx, s.pool, s.schema, s.barrier))
 }
 
-func (s *Store) commit(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return coreError(pgtx.Retry(ctx, s.pool, pgtx.Options{}, fn))
-}
-
-// write makes one edit in a transaction: lock, read, compare, write.
-func (s *Store) write(ctx context.Context, tx *pgtx.Tx, e *policy.Edit) (policy.Snapshot, error) {
+// write makes one edit in a transaction, and tells it: lock, read, compare, write.
+func (s *Store) write(ctx context.Context, tx *pgtx.Tx, e *policy.Edit) (policy.Snapshot, []policy.Event, error) {
 	now, corrupt, err := s.lock(ctx, tx)
 	if err != nil {
-		return now, err
+		return now, nil, err
 	}
 	var next *policy.Set
 	if corrupt != nil {
 		next, err = e.Over(corrupt)
 	} else if next, err = e.On(now); err == nil && next == now.Set {
-		return now, nil // in force already
+		return now, nil, nil // in force already
 	}
 	if err != nil {
-		return now, err
+		return now, nil, err
 	}
 	put, remove := policy.Difference(now.Set, next)
 	b := &pgx.Batch{}
@@ -204,10 +201,12 @@ func (s *Store) write(ctx context.Context, tx *pgtx.Tx, e *policy.Edit) (policy.
 		return err
 	})
 	if err := tx.Send(ctx, b); err != nil {
-		return now, err
+		return now, nil, err
 	}
+	told := policy.Events(now.Mark, put, remove)
 	// What counts is what is stored, not what was meant to be.
-	return s.reread(ctx, tx, now.Mark, next)
+	now, err = s.reread(ctx, tx, now.Mark, next)
+	return now, told, err
 }
 
 // lock locks the state's row, and only then reads the documents. A set that cannot be read
