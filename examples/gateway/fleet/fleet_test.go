@@ -76,6 +76,7 @@ type fleet struct {
 	dsn, schema string
 	folder      string
 	clock       string // the file of the calendar, or none
+	program     string // what gateways are started of; empty: what is tested
 	provider    *provider.Provider
 	gateways    []*gateway
 	books       *governancepg.DB // the schema itself, past all gateways
@@ -174,7 +175,11 @@ func (o *output) String() string {
 
 // command prepares a gateway's process with some arguments.
 func (f *fleet) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+	program := os.Args[0]
+	if f.program != "" {
+		program = f.program
+	}
+	cmd := exec.Command(program, args...)
 	// A process that was built for the race detector waits a second before it ends.
 	cmd.Env = append(os.Environ(), asChild+"="+f.clock, "ADMIN="+adminToken, "KEY="+providerKey, "DSN="+f.dsn, "GORACE=atexit_sleep_ms=0")
 	return cmd
@@ -183,10 +188,17 @@ func (f *fleet) command(args ...string) *exec.Cmd {
 // start adds so many gateways, all at once: the first of a schema race to migrate it.
 func (f *fleet) start(n int) {
 	f.Helper()
+	f.serve(n, "-migrate")
+}
+
+// serve is start, without updating tables unless it is told to.
+func (f *fleet) serve(n int, more ...string) {
+	f.Helper()
+	args := append([]string{"serve", "-config", f.path("gateway.yaml")}, more...)
 	added := make([]*gateway, n)
 	var wait sync.WaitGroup
 	for i := range added {
-		g := &gateway{f: f, Cmd: f.command("serve", "-migrate", "-config", f.path("gateway.yaml")), said: &output{}}
+		g := &gateway{f: f, Cmd: f.command(args...), said: &output{}}
 		added[i] = g
 		wait.Go(g.start)
 	}
