@@ -56,7 +56,7 @@ var (
 	groups = map[string]map[string]operation{
 		"teams": teamCommands, "keys": keyCommands, "holds": holdCommands, "policies": policyCommands,
 		"journal":     journalCommands,
-		"suspensions": suspensionCommands,
+		"suspensions": suspensionCommands, "fleet": fleetCommands,
 	}
 	single = map[string]operation{
 		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand, "nodes": nodesCommand,

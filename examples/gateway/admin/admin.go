@@ -136,6 +136,7 @@ func Handler(o Options) http.Handler {
 	route("GET fleet", a.Timeout, a.listFleet)
 	route("POST fleet", a.Timeout, a.register)
 	route("DELETE fleet/{name}", a.Timeout, a.deregister)
+	route("POST fleet/{name}/deregister", a.Timeout, a.dismiss)
 	if a.Topology.Digest != "" {
 		for _, name := range []string{"topology", "upstreams", "routes", "models"} {
 			for _, path := range []string{name, name + "/{rest...}"} {

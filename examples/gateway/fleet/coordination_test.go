@@ -240,7 +240,47 @@ func TestOneFleetOfUpstreams(t *testing.T) {
 		f.gateways[0].do(http.MethodGet, "fleet?snapshots=1", nil, &fleet)
 		return len(fleet.Snapshots) == 1 && fleet.Snapshots[0].Registered == 1 && fleet.Snapshots[0].Healthy == 1
 	}, patience, tick)
+	f.operatesTheFleet(topology.Upstreams[0].BaseURL)
 	f.gateways[1].do(http.MethodDelete, "fleet/gpu-1", nil, nil)
 	converged(map[string]string{})
 	require.Equal(t, http.StatusNotFound, f.gateways[1].ask(t.Context(), token, "demo-free", says("free")).status)
+}
+
+// operatesTheFleet does with commands what the API does: gpu-1 is there, gpu-2 comes and goes.
+func (f *fleet) operatesTheFleet(url string) {
+	f.Helper()
+	run := func(args ...string) (string, error) {
+		out, err := f.command(append(append([]string{"fleet"}, args...), "-admin", f.gateways[0].admin.Base, "-token", "env:ADMIN")...).CombinedOutput()
+		return string(out), err
+	}
+	for _, refused := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"register", "gpu-2", "-base-url", url, "-model", "demo-free", "-credential", "inference"}, "needs -actor and -reason"},
+		{[]string{"register", "gpu-2", "-base-url", url, "-model", "demo-free", "-credential", "nobody's", "-actor", "ann", "-reason", "more room"}, "credential"},
+		{[]string{"deregister", "gpu-1", "-actor", "ann"}, "reason: is missing"},
+		{[]string{"deregister", "gpu-1", "-actor", "ann", "-reason", strings.Repeat("x", 501)}, "reason: is too long"},
+		{[]string{"deregister", "gpu-9", "-actor", "ann", "-reason", "never was"}, "there is nothing of this name"},
+	} {
+		out, err := run(refused.args...)
+		require.Error(f, err, out)
+		require.Contains(f, out, refused.says)
+	}
+	out, err := run("register", "gpu-2", "-base-url", url, "-model", "demo-free", "-credential", "inference", "-ttl", "1h", "-actor", "ann", "-reason", "more room")
+	require.NoError(f, err, out)
+	require.Contains(f, out, "gpu-2 is known to every gateway")
+	require.Eventually(f, func() bool { return f.gateways[0].fleetOf()["gpu-2"] == "healthy" }, patience, tick)
+	out, err = run("list")
+	require.NoError(f, err, out)
+	require.Regexp(f, `gpu-2 +openai +demo-free +healthy +registered .* 59m.* ann`, out)
+	out, err = run("status", "-snapshots", "1")
+	require.NoError(f, err, out)
+	for _, want := range []string{`MANAGED BY +\S`, `GENERATION +[1-9]`, `TENURE +3s`, `THIS GATEWAY +(holding|standby)`, `UPSTREAMS +2`, `healthy +2`, `SNAPSHOT .* registered`} {
+		require.Regexp(f, want, out)
+	}
+	require.NotContains(f, out, "EXPIRING")
+	out, err = run("deregister", "gpu-2", "-actor", "ann", "-reason", "too dear")
+	require.NoError(f, err, out)
+	require.Eventually(f, func() bool { _, is := f.gateways[1].fleetOf()["gpu-2"]; return !is }, patience, tick)
 }

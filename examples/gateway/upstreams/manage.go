@@ -174,22 +174,20 @@ func (m *Manager) answers(ctx context.Context, r Record) bool {
 // Errors: lease.ErrLost: nothing was deregistered; coordination.ErrUnavailable, coordination.ErrUnknownOutcome.
 func (m *Manager) Expire(ctx context.Context, held lease.Lease) error {
 	return m.u.base.Fenced(ctx, held, func(ctx context.Context, tx *coordination.Tx) error {
-		rows, err := tx.Query(ctx, "select record from "+m.u.table()+" where gone_us is null and expires_us <= $1 order by name limit $2 for update", tx.Now, most)
+		rows, err := tx.Query(ctx, "select name, record from "+m.u.table()+" where gone_us is null and expires_us <= $1 order by name limit $2 for update", tx.Now, most)
 		if err != nil {
 			return err
 		}
 		silent, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Record, error) {
-			var text string
-			if err := row.Scan(&text); err != nil {
-				return Record{}, err
-			}
-			return decode([]byte(text))
+			var name, text string
+			err := row.Scan(&name, &text)
+			return readable(name, text), err
 		})
 		if err != nil {
 			return err
 		}
 		for _, r := range silent {
-			r.Gone = "it was not registered again in time"
+			r.Gone, r.Decision = "it was not registered again in time", Decision{}
 			if _, err := m.u.change(ctx, tx, r, gone); err != nil {
 				return err
 			}

@@ -7,7 +7,10 @@ package upstreams
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
@@ -29,6 +32,36 @@ type Registration struct {
 	Mode string `json:"mode,omitempty"`
 	// TTLMS is how long it stays without being registered again. Default 60 s.
 	TTLMS int64 `json:"ttl_ms,omitempty"`
+	Decision
+}
+
+// Decision is who decided something, and why. Both may be left out, as by a program that registers itself.
+type Decision struct {
+	Actor  string `json:"actor,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+const (
+	longestActor  = 200 // bytes
+	longestReason = 500
+)
+
+// check refuses what cannot be kept and shown.
+//
+// Errors: *coordination.FieldError.
+func (d Decision) check() error {
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{{"actor", d.Actor, longestActor}, {"reason", d.Reason, longestReason}} {
+		switch {
+		case len(f.value) > f.most:
+			return &coordination.FieldError{Field: f.name, Why: "is too long"}
+		case strings.ContainsFunc(f.value, func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }):
+			return &coordination.FieldError{Field: f.name, Why: "holds characters that do not belong there"}
+		}
+	}
+	return nil
 }
 
 const (
@@ -71,9 +104,23 @@ func decode(text []byte) (Record, error) {
 	return r, err
 }
 
-// same reports whether a registration says nothing new.
+// readable is the record of a row, or its name alone: one that cannot be read must not keep the others from being managed.
+func readable(name, text string) Record {
+	if r, err := decode([]byte(text)); err == nil && r.Name == name {
+		return r
+	}
+	return Record{Registration: Registration{Name: name}}
+}
+
+// whole reports whether a record says where its upstream is. An earlier or a foreign program may have written
+// the event of a registration without it.
+func (r Record) whole() bool {
+	return r.Name != "" && r.Protocol != "" && r.BaseURL != "" && len(r.Models) > 0
+}
+
+// same reports whether a registration says nothing new. Who says it again is nobody's news.
 func (r Record) same(n Record) bool {
-	n.Health, n.RegisteredAt, n.Gone = r.Health, r.RegisteredAt, ""
+	n.Health, n.RegisteredAt, n.Gone, n.Decision = r.Health, r.RegisteredAt, "", r.Decision
 	one, err := r.encode()
 	two, err2 := n.encode()
 	return err == nil && err2 == nil && one == two
@@ -102,6 +149,9 @@ func (r *Registration) check(c *config.Config) error {
 	}
 	if r.TTLMS == 0 {
 		r.TTLMS = defaultTTL.Milliseconds()
+	}
+	if err := r.Decision.check(); err != nil {
+		return err
 	}
 	if r.TTLMS < shortestTTL.Milliseconds() || r.TTLMS > longestTTL.Milliseconds() {
 		return &coordination.FieldError{Field: "ttl_ms", Why: "must be between 100 and 86400000"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,11 +28,14 @@ type Upstreams struct {
 	config  *config.Config
 	view    coordination.View[Record]
 	changed func()
+
+	mu      sync.Mutex
+	missing map[string]bool // names whose record this gateway does not have; see Declined
 }
 
 // New makes one. Its Subscription has to be given to Base.Start; changed is told whenever Usable may have changed.
 func New(b *coordination.Base, c *config.Config, changed func()) *Upstreams {
-	return &Upstreams{base: b, config: c, changed: changed}
+	return &Upstreams{base: b, config: c, changed: changed, missing: map[string]bool{}}
 }
 
 // Subscription is the projection that keeps it.
@@ -40,23 +44,30 @@ func (u *Upstreams) Subscription() eventlog.Subscription {
 }
 
 func (u *Upstreams) load(ctx context.Context) (eventlog.Cursor, error) {
-	rows := map[string]coordination.Versioned[Record]{}
+	rows, missing := map[string]coordination.Versioned[Record]{}, map[string]bool{}
 	u.view.Begin()
 	at, err := u.base.Snapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		found, err := tx.Query(ctx, "select version, record from "+u.table())
+		found, err := tx.Query(ctx, "select name, version, record from "+u.table())
 		if err != nil {
 			return err
 		}
+		var name, text string
 		var version int64
-		var text string
-		_, err = pgx.ForEachRow(found, []any{&version, &text}, func() error {
+		_, err = pgx.ForEachRow(found, []any{&name, &version, &text}, func() error {
 			r, err := decode([]byte(text))
-			rows[r.Name] = coordination.Versioned[Record]{Version: version, Record: r}
-			return err
+			if err != nil || r.Name != name || r.Gone == "" && !r.whole() {
+				missing[name] = true
+				return nil
+			}
+			rows[name] = coordination.Versioned[Record]{Version: version, Record: r}
+			return nil
 		})
 		return err
 	})
 	if err == nil {
+		u.mu.Lock()
+		u.missing = missing
+		u.mu.Unlock()
 		u.view.Replace(rows)
 		u.changed()
 	}
@@ -69,8 +80,11 @@ func (u *Upstreams) apply(_ context.Context, e eventlog.Recorded) error {
 		return nil
 	}
 	r, err := decode(e.Data)
-	if e.Type != registered && e.Type != probed && e.Type != gone || err != nil || r.Name != name {
-		return eventlog.ErrDeclined // a newer gateway's: it is not for this one to guess
+	if e.Type != registered && e.Type != probed && e.Type != gone || err != nil || r.Name != name || r.Gone == "" && !r.whole() {
+		u.mu.Lock()
+		u.missing[name] = true
+		u.mu.Unlock()
+		return eventlog.ErrDeclined // a newer gateway's, or an event without its record: it is not for this one to guess
 	}
 	u.put(name, e.Version, r)
 	return nil
@@ -78,6 +92,9 @@ func (u *Upstreams) apply(_ context.Context, e eventlog.Recorded) error {
 
 func (u *Upstreams) put(name string, version int64, r Record) {
 	if u.view.Set(name, version, r) {
+		u.mu.Lock()
+		delete(u.missing, name)
+		u.mu.Unlock()
 		u.changed()
 	}
 }
@@ -105,8 +122,7 @@ func (u *Upstreams) List() ([]Record, error) {
 // Errors: the context's.
 func (u *Upstreams) Await(ctx context.Context) error { return u.view.Await(ctx) }
 
-// Usable returns those to which this gateway can send requests. One that is unhealthy, whose credential it does not have, or
-// that belongs to another gateway is left out: this gateway declines, and does not invent.
+// Usable returns those to which this gateway can send requests. One that is unhealthy or Declined is left out.
 func (u *Upstreams) Usable() []config.Upstream {
 	var out []config.Upstream
 	for _, r := range u.view.All() {
@@ -114,11 +130,31 @@ func (u *Upstreams) Usable() []config.Upstream {
 			continue
 		}
 		up := r.upstream()
-		if config.CheckRegistered(&up) != nil {
+		if config.CheckRegistered(&up) != nil { // fills in its URL
 			continue
 		}
 		up.Credential = u.config.Coordination.Fleet.Credentials[r.Credential]
 		out = append(out, up)
+	}
+	return out
+}
+
+// Declined says, by name, why this gateway sends nothing to an upstream that others may use: it does not have its credential,
+// it belongs to another gateway, or the record of its registration is missing. This gateway declines, and does not invent.
+func (u *Upstreams) Declined() map[string]string {
+	out := map[string]string{}
+	u.mu.Lock()
+	for name := range u.missing {
+		out[name] = "the record of its registration is missing or of a newer version: register it again"
+	}
+	u.mu.Unlock()
+	for _, r := range u.view.All() {
+		if r.Gone != "" {
+			continue
+		}
+		if err := r.check(u.config); err != nil {
+			out[r.Name] = strings.TrimPrefix(err.Error(), "coordination: ")
+		}
 	}
 	return out
 }
@@ -150,7 +186,7 @@ func (u *Upstreams) register(ctx context.Context, tx *coordination.Tx, r Registr
 	if err != nil && !errors.Is(err, coordination.ErrNotFound) {
 		return out, 0, err
 	}
-	if err == nil && was.Gone == "" {
+	if err == nil && was.Gone == "" && was.whole() {
 		if was.same(out) { // the same, for longer: nobody needs to hear of it
 			_, err := tx.Exec(ctx, "update "+u.table()+" set expires_us = $2 where name = $1", r.Name, expires)
 			return was, version, err
@@ -170,17 +206,15 @@ func (u *Upstreams) register(ctx context.Context, tx *coordination.Tx, r Registr
 	return out, version, err
 }
 
-// lock locks an upstream's row, and returns what stands in it.
+// lock locks an upstream's row, and returns what stands in it. Of a record that cannot be read that is the name alone: it can be
+// registered again, and taken away.
 func (u *Upstreams) lock(ctx context.Context, tx *coordination.Tx, name string) (version int64, r Record, err error) {
 	var text string
 	err = tx.QueryRow(ctx, "select version, record from "+u.table()+" where name = $1 for update", name).Scan(&version, &text)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, r, coordination.ErrNotFound
 	}
-	if err == nil {
-		r, err = decode([]byte(text))
-	}
-	return version, r, err
+	return version, readable(name, text), err
 }
 
 // change writes what became of an upstream whose row is locked, and the event that tells of it.
@@ -204,15 +238,19 @@ func (u *Upstreams) change(ctx context.Context, tx *coordination.Tx, r Record, k
 // Deregister takes an upstream out of the fleet. What is under way there ends as it ends.
 //
 // Retry: safe; what is gone already is nil.
-// Errors: coordination.ErrNotFound for a name that never was, coordination.ErrUnavailable, coordination.ErrUnknownOutcome.
-func (u *Upstreams) Deregister(ctx context.Context, name string) error {
+// Errors: *coordination.FieldError, coordination.ErrNotFound for a name that never was, coordination.ErrUnavailable,
+// coordination.ErrUnknownOutcome.
+func (u *Upstreams) Deregister(ctx context.Context, name string, by Decision) error {
+	if err := by.check(); err != nil {
+		return err
+	}
 	var r Record
 	var version int64
 	err := u.base.Edit(ctx, func(ctx context.Context, tx *coordination.Tx) (err error) {
 		if version, r, err = u.lock(ctx, tx, name); err != nil || r.Gone != "" {
 			return err
 		}
-		r.Gone = "an operator deregistered it"
+		r.Gone, r.Decision = "an operator deregistered it", by
 		version, err = u.change(ctx, tx, r, gone)
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,9 +143,9 @@ func TestTheFleet(t *testing.T) {
 	require.Equal(t, upstreams.Unhealthy, again.Health)
 	require.Equal(t, before, two.changes.Load())
 
-	require.NoError(t, one.fleet.Deregister(t.Context(), "gpu-1"))
-	require.NoError(t, one.fleet.Deregister(t.Context(), "gpu-1"))
-	require.ErrorIs(t, one.fleet.Deregister(t.Context(), "gpu-2"), coordination.ErrNotFound)
+	require.NoError(t, one.fleet.Deregister(t.Context(), "gpu-1", upstreams.Decision{}))
+	require.NoError(t, one.fleet.Deregister(t.Context(), "gpu-1", upstreams.Decision{}))
+	require.ErrorIs(t, one.fleet.Deregister(t.Context(), "gpu-2", upstreams.Decision{}), coordination.ErrNotFound)
 	two.sees(map[string]string{})
 	list, err := two.fleet.Snapshots(t.Context(), 10)
 	require.NoError(t, err)
@@ -246,6 +247,95 @@ func TestRefusedRegistrations(t *testing.T) {
 	one.sees(map[string]string{})
 }
 
+// TestHowTheyStand: who registered what, until when, and why this gateway does not use it.
+func TestHowTheyStand(t *testing.T) {
+	db := pgtest.New(t)
+	one := join(t, db, configuration(t, db, ""))
+	r := registration("gpu-1", "https://gpu.example.com")
+	r.Decision = upstreams.Decision{Actor: "ann", Reason: "more room"}
+	_, err := one.fleet.Register(t.Context(), r)
+	require.NoError(t, err)
+	again := r
+	again.Decision = upstreams.Decision{Actor: "a program"}
+	kept, err := one.fleet.Register(t.Context(), again)
+	require.NoError(t, err)
+	require.Equal(t, "ann", kept.Actor, "who says it again is nobody's news")
+	list, err := one.fleet.Standings(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Empty(t, list[0].Declined)
+	require.Greater(t, list[0].ExpiresInMS, r.TTLMS/2)
+	require.LessOrEqual(t, list[0].ExpiresInMS, r.TTLMS)
+	for _, d := range []upstreams.Decision{{Actor: strings.Repeat("a", 201)}, {Reason: "a\nb"}} {
+		r.Decision = d
+		_, err := one.fleet.Register(t.Context(), r)
+		var wrong *coordination.FieldError
+		require.ErrorAs(t, err, &wrong)
+		require.ErrorAs(t, one.fleet.Deregister(t.Context(), "gpu-1", d), &wrong)
+	}
+	require.NoError(t, one.fleet.Deregister(t.Context(), "gpu-1", upstreams.Decision{Actor: "ben", Reason: "too dear"}))
+	var text string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), "select record from "+db.Schema+".gateway_upstreams").Scan(&text))
+	require.Contains(t, text, `"actor":"ben","reason":"too dear"`)
+	list, err = one.fleet.Standings(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+// TestWithoutARecordNothingIsInvented: an earlier gateway wrote the event of a registration and not the record, or a record that lacks
+// where the upstream is. Who followed and who joins late decline alike, say so, and go on behind it.
+func TestWithoutARecordNothingIsInvented(t *testing.T) {
+	db := pgtest.New(t)
+	c := configuration(t, db, "")
+	one := join(t, db, c)
+	for name, data := range map[string]string{"bare": "", "named": `{"name":"named","credential":"inference"}`, "another": `{"name":"gpu-1","protocol":"openai"}`} {
+		require.NoError(t, one.base.Edit(t.Context(), func(ctx context.Context, tx *coordination.Tx) error {
+			_, err := tx.Append(ctx, "upstream/"+name, "upstream.registered", []byte(data))
+			return err
+		}))
+	}
+	_, err := db.Pool.Exec(t.Context(), "insert into "+db.Schema+`.gateway_upstreams (name, version, record, expires_us) values ('named', 1, '{"name":"named"}', 1), ('bare', 1, '', 1)`)
+	require.NoError(t, err)
+	_, err = one.fleet.Register(t.Context(), registration("gpu-1", "https://gpu.example.com"))
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), "insert into "+db.Schema+`.gateway_upstreams (name, version, record, expires_us) values ('lapsed', 1, '{', 1)`)
+	require.NoError(t, err)
+	require.NoError(t, one.fleet.Deregister(t.Context(), "lapsed", upstreams.Decision{}))
+	late := join(t, db, c)
+	for _, m := range []*member{one, late} {
+		m.sees(map[string]string{"gpu-1": upstreams.Unprobed})
+		require.Len(t, m.fleet.Usable(), 1)
+	}
+	require.Eventually(t, func() bool {
+		for _, sub := range one.base.Log.Status().Subscriptions {
+			if sub.Aside == 3 && sub.Handled == 2 {
+				return len(one.fleet.Declined()) == 3
+			}
+		}
+		return false
+	}, patience, tick)
+	require.Len(t, late.fleet.Declined(), 2, "as the table has it")
+	require.Contains(t, late.fleet.Declined()["named"], "record of its registration is missing")
+
+	// Whoever registers it again mends it, for all, also over a row that could not be read.
+	for _, name := range []string{"named", "bare"} {
+		_, err = one.fleet.Register(t.Context(), registration(name, "https://gpu.example.com"))
+		require.NoError(t, err)
+	}
+	for _, m := range []*member{one, late} {
+		m.sees(map[string]string{"gpu-1": upstreams.Unprobed, "named": upstreams.Unprobed, "bare": upstreams.Unprobed})
+		require.NotContains(t, m.fleet.Declined(), "named")
+		require.NotContains(t, m.fleet.Declined(), "bare")
+	}
+	// Nor does one that cannot be read keep those that fell silent.
+	_, err = db.Pool.Exec(t.Context(), "update "+db.Schema+`.gateway_upstreams set expires_us = 1, record = case name when 'bare' then '{' else record end`)
+	require.NoError(t, err)
+	require.NoError(t, one.manager.Expire(t.Context(), one.held()))
+	for _, m := range []*member{one, late} {
+		m.sees(map[string]string{})
+	}
+}
+
 // TestAnothersProcessIsNotLaunched: a record that an older or foreign program wrote is no reason to route to what one
 // gateway runs, or to run it too.
 func TestAnothersProcessIsNotLaunched(t *testing.T) {
@@ -261,4 +351,5 @@ func TestAnothersProcessIsNotLaunched(t *testing.T) {
 	}))
 	one.sees(map[string]string{"mine": upstreams.Healthy})
 	require.Empty(t, one.fleet.Usable())
+	require.Contains(t, one.fleet.Declined()["mine"], "which one gateway runs")
 }
