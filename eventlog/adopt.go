@@ -19,18 +19,21 @@ type Adopt struct {
 type Adopted struct {
 	Producers int // whose effects were looked after
 	Events    int
-	Closed    int // checkpoints of which nothing more can come
+	Closed    int // checkpoints that were closed: of their producers nothing is left
 }
 
 // Adopt deals with what dead processes left of this log's effects: each event that a producer had not dealt with
 // is handled here, at least once. Call it now and then where a lease is held, so that one process does it. It returns when
 // nothing is left for now.
 //
-// A process that was only slow finds its checkpoint taken, takes it back and goes on from where adoption came; what
-// both deal with meanwhile is told apart by the event's id. A checkpoint is closed once no transaction is open that its producer could
-// have begun.
+// A process that was only slow is left alone if it moves before its turn comes; else it finds its checkpoint taken, takes it back and goes on
+// from where adoption came. What both deal with meanwhile is told apart by the event's id. A checkpoint is closed once no transaction is open that its
+// producer could have begun. What a closed one's producer appends all the same, because it was stopped and had not noticed yet,
+// is looked for (a second reading of the log, by who adopts) and handled here too, for as long as the closed checkpoint is remembered: Prune forgets
+// it when it was not touched since Prune.Before. The one event that is nobody's is therefore of a process that was stopped for longer than
+// events are kept, between its registration and its commit, and died without looking at the log again.
 //
-// Errors: the context's, ErrTaken where another adopts at the same time, those of the store.
+// Errors: the context's, those of the store.
 //
 // Source: ADR-020 "Adoption".
 func (l *Log) Adopt(ctx context.Context, a Adopt) (Adopted, error) {
@@ -40,37 +43,54 @@ func (l *Log) Adopt(ctx context.Context, a Adopt) (Adopted, error) {
 	if a.Held == nil {
 		a.Held = func() bool { return true }
 	}
+	l.adopting.Lock()
+	defer l.adopting.Unlock()
 	var out Adopted
 	for _, r := range l.runners {
 		if r.sub.kind != KindEffect {
 			continue
 		}
-		list, err := l.store.Checkpoints(ctx, r.sub.name)
-		if err != nil {
+		if err := r.adoptAll(ctx, a, &out); err != nil {
+			if errors.Is(err, errNotHeld) {
+				return out, nil // what is dealt with of a page comes again
+			}
 			return out, err
-		}
-		for _, c := range list {
-			if c.Producer == Unknown || c.Producer == l.producer || !c.Left && c.Idle < a.Idle {
-				continue
-			}
-			if err := r.adopt(ctx, c, a.Held, &out); err != nil {
-				return out, err
-			}
 		}
 	}
 	return out, nil
 }
 
-func (r *runner) adopt(ctx context.Context, c Checkpoint, held func() bool, out *Adopted) error {
+func (r *runner) adoptAll(ctx context.Context, a Adopt, out *Adopted) error {
+	// First: what is closed behind it was handled, and would be handled again.
+	swept, err := r.sweep(ctx, a.Held, out)
+	if err != nil {
+		return err
+	}
+	list, err := r.log.store.Checkpoints(ctx, r.sub.name)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.Producer == Unknown || c.Producer == r.log.producer || c.Closed || !c.Left && c.Idle < a.Idle {
+			continue
+		}
+		if err := r.adopt(ctx, c, a.Held, swept, out); err != nil && !errors.Is(err, ErrTaken) { // it lives, or another adopts it
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) adopt(ctx context.Context, seen Checkpoint, held func() bool, mayClose bool, out *Adopted) error {
 	store := r.log.store
 	if !held() {
-		return nil
+		return errNotHeld
 	}
 	head, err := store.Head(ctx)
 	if err != nil {
 		return err
 	}
-	c, err = store.Claim(ctx, Claim{Consumer: c.Consumer, Producer: c.Producer, Owner: r.log.producer, From: c.Cursor})
+	c, err := store.Claim(ctx, Claim{Consumer: seen.Consumer, Producer: seen.Producer, Owner: r.log.producer, Seen: &seen})
 	if err != nil {
 		return err
 	}
@@ -83,92 +103,135 @@ func (r *runner) adopt(ctx context.Context, c Checkpoint, held func() bool, out 
 		if err != nil {
 			return err
 		}
-		for _, e := range page.Events {
-			if e.Producer != c.Producer {
-				continue
-			}
-			if !held() {
-				return nil // what is dealt with of this page comes again
-			}
-			if err := r.deliver(ctx, e); err != nil {
-				return err
-			}
-			out.Events++
-			r.note(func(s *SubscriptionStatus) { s.Adopted++ })
+		n, err := r.handleOf(ctx, c.Producer, page.Events, c, held)
+		r.adopted(n, out)
+		if err != nil {
+			return err
 		}
 		c.Cursor, more = page.Next, page.More
 		c.Left = true // who adopts stays nobody's keeper: the next may go on at once
+		if !more && mayClose && held() && (c.Cursor.Open().Empty() || c.Cursor.Open().Oldest() >= c.Bound) {
+			c.Closed = true
+			out.Closed++
+		}
 		if err := store.Save(ctx, c); err != nil {
 			return err
 		}
 	}
-	if !held() || c.Cursor.Open().Oldest() < c.Bound && !c.Cursor.Open().Empty() {
-		return nil
-	}
-	out.Closed++
-	if err := store.Drop(ctx, c); !errors.Is(err, ErrTaken) {
-		return err
-	}
 	return nil
 }
 
-// Retry handles again, here, what a subscription set aside: at most limit of it (0: DefaultPage), in order, each once. What
-// succeeds is taken back, and what fails stays with its new reason. Of a projection or local view it is what this process set
-// aside, since the state that lacks it is here. It returns how many succeeded.
+func (r *runner) adopted(n int, out *Adopted) {
+	out.Events += n
+	r.note(func(s *SubscriptionStatus) { s.Adopted += int64(n) })
+}
+
+// beginSweep has the checkpoint of sweep, which is the effect's for no producer in particular.
+func (r *runner) beginSweep(ctx context.Context) error {
+	if r.swept.Generation > 0 {
+		return nil
+	}
+	from := r.swept.Cursor
+	if from.IsZero() {
+		var err error
+		if from, err = r.log.store.Head(ctx); err != nil {
+			return err
+		}
+	}
+	c, err := r.claimOwn(ctx, Claim{Consumer: r.sub.name, Owner: r.log.producer, From: from})
+	if err == nil {
+		r.swept = c
+	}
+	return err
+}
+
+// sweep handles what producers appended whose checkpoint is closed, and reports whether it has come to the end. All adopters share
+// its cursor.
 //
-// Concurrency: a view's handler runs beside Run; it must bear that.
-// Errors: ErrNotFound for a name that is no subscription, the context's, those of the store.
-func (l *Log) Retry(ctx context.Context, subscription string, limit int) (int, error) {
-	for _, r := range l.runners {
-		if r.sub.name == subscription {
-			return r.retry(ctx, limit)
-		}
+// An event that it passes by is dealt with elsewhere: the checkpoints are listed after the event was seen, and whoever deals
+// with the producer of an open one then, or claims it later, has still to read the event or has handled it. But for one: another adopter,
+// which may have read already and be about to close. Where there is one, sweep waits until its checkpoint is taken or closed.
+func (r *runner) sweep(ctx context.Context, held func() bool, out *Adopted) (atEnd bool, err error) {
+	if err := r.beginSweep(ctx); err != nil {
+		return false, err
 	}
-	return 0, ErrNotFound
-}
-
-func (r *runner) retry(ctx context.Context, limit int) (done int, err error) {
-	if limit <= 0 {
-		limit = DefaultPage
-	}
-	q := AsideQuery{Consumer: r.sub.name}
+	store := r.log.store
 	for {
-		list, err := r.log.store.ListAside(ctx, q)
-		if err != nil || len(list) == 0 {
-			return done, err
+		page, err := store.Read(ctx, Read{Cursor: r.swept.Cursor, Registered: true})
+		if errors.Is(err, ErrPruned) || errors.Is(err, ErrResync) && store.Regressed() == nil {
+			r.swept.Generation = 0 // claiming makes it fit to go on
+			return false, nil
 		}
-		for _, a := range list {
-			if r.sub.kind != KindEffect && a.Runner != r.log.producer {
-				continue
-			}
-			if limit--; limit < 0 {
-				return done, nil
-			}
-			succeeded, err := r.again(ctx, a)
-			if err != nil {
-				return done, err
-			}
-			if succeeded {
-				done++
-			}
-		}
-		last := list[len(list)-1]
-		q.After, q.AfterRunner = last.Event.Position, last.Runner
-	}
-}
-
-// again tries once what was set aside.
-func (r *runner) again(ctx context.Context, a Aside) (succeeded bool, err error) {
-	why := r.attempt(ctx, a.Event)
-	switch {
-	case why == nil:
-		if err := r.log.store.TakeBack(ctx, a.Consumer, a.Runner, a.Event.ID); err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil {
 			return false, err
 		}
-		return true, nil
-	case ctx.Err() != nil:
-		return false, ctx.Err()
+		if len(page.Events) > 0 {
+			closed, alone, err := r.closed(ctx)
+			if err != nil || !alone {
+				return false, err
+			}
+			if err := r.sweepPage(ctx, page.Events, closed, held, out); err != nil {
+				return false, r.unlessTaken(err)
+			}
+		}
+		r.swept.Cursor = page.Next
+		if len(page.Events) > 0 || time.Since(r.sweptAt) >= r.log.o.Beat {
+			if err := store.Save(ctx, r.swept); err != nil {
+				return false, r.unlessTaken(err)
+			}
+			r.sweptAt = time.Now()
+		}
+		if !page.More {
+			return true, nil
+		}
 	}
-	a.Reason, a.Declined, a.Attempts = why.Error(), errors.Is(why, ErrDeclined), 1
-	return false, r.log.store.SetAside(ctx, a)
+}
+
+// unlessTaken has the sweep claim its checkpoint again: another has swept since, or it was dropped.
+func (r *runner) unlessTaken(err error) error {
+	r.swept.Generation = 0
+	if errors.Is(err, ErrTaken) {
+		return nil
+	}
+	return err
+}
+
+// closed lists the checkpoints that are, by producer, and says whether nobody else adopts.
+func (r *runner) closed(ctx context.Context) (closed map[Producer]Checkpoint, alone bool, err error) {
+	list, err := r.log.store.Checkpoints(ctx, r.sub.name)
+	if err != nil {
+		return nil, false, err
+	}
+	closed = map[Producer]Checkpoint{}
+	for _, c := range list {
+		switch {
+		case c.Closed:
+			closed[c.Producer] = c
+		case c.Producer != Unknown && c.Owner != c.Producer && c.Owner != r.log.producer:
+			return nil, false, nil
+		}
+	}
+	return closed, true, nil
+}
+
+// sweepPage handles the events of closed checkpoints' producers, under the sweep's own.
+func (r *runner) sweepPage(ctx context.Context, events []Recorded, closed map[Producer]Checkpoint, held func() bool, out *Adopted) error {
+	touched := map[Producer]bool{}
+	for _, e := range events {
+		if _, is := closed[e.Producer]; !is {
+			continue
+		}
+		n, err := r.handleOf(ctx, e.Producer, []Recorded{e}, r.swept, held)
+		r.adopted(n, out)
+		if err != nil {
+			return err
+		}
+		touched[e.Producer] = true
+	}
+	for p := range touched { // it lives, though it does not say so: it is remembered for longer
+		if err := r.log.store.Save(ctx, closed[p]); err != nil && !errors.Is(err, ErrTaken) {
+			return err
+		}
+	}
+	return nil
 }

@@ -88,6 +88,17 @@ func (c Cursor) Bring(o Origin) Cursor {
 	return c
 }
 
+// Past gives the cursor of a checkpoint of which retention went further than it had delivered: from there, with the same
+// transactions still to come. It says how many positions that leaves out.
+func (c Cursor) Past(v View) (next Cursor, skipped int64) {
+	if c.through >= v.Pruned {
+		return c, 0
+	}
+	skipped = v.Pruned - c.through
+	c.origin, c.through = v.Origin, v.Pruned
+	return c, skipped
+}
+
 // Lookup is what a store looks up to answer a read: two queries, both in one snapshot.
 type Lookup struct {
 	Late  *Late // first, if not nil

@@ -42,6 +42,8 @@ type Log struct {
 	registering sync.Mutex
 	registered  bool
 	start       Cursor // before this process's first event
+
+	adopting sync.Mutex // one Adopt at a time
 }
 
 // New makes a log with an identity of its own, minted now. It does no I/O.
@@ -169,10 +171,15 @@ func (l *Log) register(ctx context.Context) error {
 		l.start = head
 	}
 	for _, r := range l.runners {
-		if r.sub.kind == KindEffect && r.checkpoint.Generation == 0 {
-			if err := r.claim(ctx, l.start); err != nil {
+		if r.sub.kind == KindEffect && !r.claimed {
+			from := l.start
+			if r.checkpoint.Generation > 0 { // an earlier Run came so far
+				from = r.checkpoint.Cursor
+			}
+			if err := r.claim(ctx, from); err != nil {
 				return err
 			}
+			r.claimed = true
 		}
 	}
 	l.registered = true
@@ -180,7 +187,9 @@ func (l *Log) register(ctx context.Context) error {
 }
 
 // Run runs the subscriptions until ctx ends, and then returns its error, after what each was busy with. A
-// subscription that cannot go on ends them all, with its error. Call it once.
+// subscription that cannot go on ends them all, with its error. One runs at a time; another may follow it, and begins as if the
+// process had begun, but for effects, which go on. Events that are appended while none runs are not lost: the next deals with
+// what an effect owes them, or adoption does.
 //
 // Errors: the context's; ErrHistoryRegressed; ErrResync and ErrPruned where a view does not resynchronize.
 func (l *Log) Run(ctx context.Context) error {

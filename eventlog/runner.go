@@ -14,20 +14,52 @@ type runner struct {
 	sub  Subscription
 	wake chan struct{}
 
-	checkpoint Checkpoint // an effect's; written by register before run, then by run alone
+	claimed    bool       // under log.registering: the checkpoint is this process's, and run may use it
+	checkpoint Checkpoint // an effect's; written by register before run, then by run alone until it leaves
 	saved      time.Time  // when it was last written to the store
 
-	mu     sync.Mutex
-	tailer *Tailer
-	status SubscriptionStatus
+	swept   Checkpoint // under log.adopting; see sweep
+	sweptAt time.Time  // when it was last saved
+
+	mu      sync.Mutex
+	tailer  *Tailer
+	status  SubscriptionStatus
+	retried AsideQuery // behind which Retry goes on
 }
 
+// claim takes this process's own checkpoint, or makes it.
 func (r *runner) claim(ctx context.Context, from Cursor) error {
-	c, err := r.log.store.Claim(ctx, Claim{Consumer: r.sub.name, Producer: r.log.producer, Owner: r.log.producer, From: from})
+	c, err := r.claimOwn(ctx, Claim{Consumer: r.sub.name, Producer: r.log.producer, Owner: r.log.producer, From: from})
 	if err == nil {
 		r.checkpoint = c
 	}
 	return err
+}
+
+// claimOwn claims what is to go on whatever became of the log. Where the checkpoint was lost, and From is of a history that is no more or
+// was overtaken by retention, it begins with all that is left: what was dealt with comes again.
+func (r *runner) claimOwn(ctx context.Context, c Claim) (Checkpoint, error) {
+	store := r.log.store
+	got, err := store.Claim(ctx, c)
+	if errors.Is(err, ErrPruned) || errors.Is(err, ErrResync) && store.Regressed() == nil {
+		if c.From, err = beginning(ctx, store); err == nil {
+			got, err = store.Claim(ctx, c)
+		}
+	}
+	if err == nil && got.Skipped > 0 {
+		r.note(func(s *SubscriptionStatus) { s.Skipped += got.Skipped })
+	}
+	return got, err
+}
+
+// beginning is the cursor that delivers all that retention has left.
+func beginning(ctx context.Context, store Store) (Cursor, error) {
+	c, err := store.At(ctx, 0)
+	var gone *PrunedError
+	if errors.As(err, &gone) {
+		return store.At(ctx, gone.Pruned)
+	}
+	return c, err
 }
 
 // run follows the log until ctx ends.
@@ -55,10 +87,10 @@ func (r *runner) run(ctx context.Context) error {
 		page, err := t.Next(ctx)
 		if err == nil {
 			var own int
-			if own, err = r.handle(ctx, page.Events); err != nil {
+			if own, err = r.handle(ctx, page.Events); err != nil && !errors.Is(err, ErrTaken) {
 				return err
 			}
-			if effect {
+			if effect && err == nil {
 				err = r.advance(ctx, page.Next, own > 0)
 			}
 		}
@@ -128,7 +160,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (r *runner) resync(ctx context.Context, why error) (Cursor, error) {
 	history := errors.Is(why, ErrResync) || errors.Is(why, ErrPruned)
 	switch {
-	case errors.Is(why, ErrHistoryRegressed):
+	case errors.Is(why, ErrHistoryRegressed) && r.log.store.Regressed() != nil: // and nobody has accepted it
 		return Cursor{}, why
 	case r.sub.kind == KindEffect && (history || errors.Is(why, ErrTaken)):
 		r.note(func(s *SubscriptionStatus) { s.Resyncs++; s.Err = why.Error() })
@@ -155,18 +187,25 @@ func (r *runner) advance(ctx context.Context, next Cursor, own bool) error {
 	return err
 }
 
-// leave says that nobody is here any more, so that adoption need not wait. Where it cannot be said, it waits.
+// leave says that nobody is here any more, so that adoption need not wait. Where it cannot be said, it waits. What is
+// appended from now on registers anew: it is dealt with by a later Run, or adopted.
 func (r *runner) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
+	r.log.registering.Lock()
+	defer r.log.registering.Unlock()
 	c := r.checkpoint
 	c.Left = true
 	_ = r.log.store.Save(ctx, c)
+	r.claimed, r.log.registered = false, false
 }
 
 // handle deals with the events that are the subscription's, and says how many those are: done, or set aside. With
-// an error they are not dealt with.
+// an error they are not dealt with; ErrTaken says that another does so.
 func (r *runner) handle(ctx context.Context, events []Recorded) (mine int, err error) {
+	if r.sub.kind == KindEffect {
+		return r.handleOf(ctx, r.log.producer, events, r.checkpoint, nil)
+	}
 	for _, e := range events {
 		if r.sub.kind != KindProjection && e.Producer != r.log.producer {
 			continue
@@ -177,6 +216,37 @@ func (r *runner) handle(ctx context.Context, events []Recorded) (mine int, err e
 		mine++
 	}
 	return mine, nil
+}
+
+// errNotHeld says that whoever adopted may do so no longer.
+var errNotHeld = errors.New("eventlog: the lease is not held")
+
+// handleOf deals with a producer's events of a page under a checkpoint, and says by time that it lives, however long one takes. held is
+// asked before each; nil: always.
+//
+// Errors: the context's, ErrTaken, errNotHeld, those of setting aside.
+func (r *runner) handleOf(ctx context.Context, of Producer, events []Recorded, c Checkpoint, held func() bool) (n int, err error) {
+	var alive *pulse
+	for _, e := range events {
+		if e.Producer != of {
+			continue
+		}
+		if held != nil && !held() {
+			return n, errNotHeld
+		}
+		if alive == nil {
+			alive = r.beat(ctx, c)
+			defer alive.end()
+		}
+		if alive.taken.Load() {
+			return n, ErrTaken
+		}
+		if err := r.deliver(ctx, e); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // deliver tries an event as often as it is worth, and then sets it aside, so that those behind it are not kept.
@@ -206,7 +276,7 @@ func (r *runner) deliver(ctx context.Context, e Recorded) error {
 func (r *runner) attempt(ctx context.Context, e Recorded) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // an event that makes a handler panic must not take the process with it, again and again
-			err = fmt.Errorf("%w: the handler panicked: %v", ErrPoison, p)
+			err = fmt.Errorf("%w: the handler panicked with a value of type %T", ErrPoison, p) // the value may be anything, also a secret
 		}
 	}()
 	up, err := r.log.o.Upcasters.Apply(e)
@@ -248,6 +318,7 @@ type SubscriptionStatus struct {
 	Aside   int64 // set aside, declined ones included
 	Resyncs int64
 	Adopted int64  // events handled for dead producers
+	Skipped int64  // positions that retention had passed before they were delivered
 	Err     string // the last thing that went wrong
 }
 

@@ -44,7 +44,8 @@ type Store interface {
 	Asides
 
 	// Prune removes the oldest events, some thousand in a transaction, until nothing more may go: none that is
-	// younger than Before, and none that a checkpoint has still to deliver. A stream's version goes on where it was.
+	// younger than Before, and none that an open checkpoint has still to deliver. A stream's version goes on where it was. Closed
+	// checkpoints that nobody has touched since Before are forgotten.
 	//
 	// Retry: safe; a repetition goes on.
 	// Errors: ErrUnavailable, ErrUnknownOutcome, ErrStandby; what Pruned counts is gone all the same.
@@ -63,12 +64,15 @@ type Store interface {
 // another fences the last owner's saves.
 type Checkpoints interface {
 	// Claim takes a checkpoint over, or makes it with From where there is none, and returns it with a new
-	// generation and with a cursor that is fit to go on, whatever became of the database since.
+	// generation and with a cursor that is fit to go on, whatever became of the database since: where
+	// retention has passed it, from there, and Skipped says so. A generation is never given twice for one checkpoint, also where it
+	// was dropped and made anew. A closed one is open again when its producer claims it.
 	//
 	// Retry: each claim raises the generation; claiming again is how to learn the outcome.
-	// Errors: *FieldError, *PrunedError for a From that retention has passed, ErrUnavailable, ErrUnknownOutcome, ErrStandby.
+	// Errors: *FieldError, ErrTaken where Seen was touched since, *PrunedError and *ResyncError for a From that cannot go on,
+	// ErrUnavailable, ErrUnknownOutcome, ErrStandby.
 	Claim(ctx context.Context, c Claim) (Checkpoint, error)
-	// Save records how far the owner came, and that it lives.
+	// Save records how far the owner came, that it lives, and what Left, Bound and Closed say.
 	//
 	// Retry: safe.
 	// Errors: *FieldError, ErrTaken, ErrUnavailable, ErrUnknownOutcome.
@@ -86,7 +90,7 @@ type Checkpoints interface {
 
 // Asides are events that a subscription could not deal with. They wait for an operator and stop nobody.
 type Asides interface {
-	// SetAside keeps the event with the reason; again for the same event raises Attempts.
+	// SetAside keeps the event with the reason; again for the same event raises Attempts, keeps the first Reason and has the new one as Last.
 	//
 	// Errors: *FieldError, ErrUnavailable, ErrUnknownOutcome.
 	SetAside(ctx context.Context, a Aside) error
@@ -145,6 +149,9 @@ type Claim struct {
 	Producer Producer // whose events; Unknown for a consumer of all
 	Owner    Producer // who claims
 	From     Cursor   // where to begin if there is no such checkpoint
+	// Seen is the checkpoint as it was listed: it is taken only if nobody has claimed or saved it since, and none is
+	// made. nil: whatever it is.
+	Seen *Checkpoint
 }
 
 // Validate reports what is wrong with the claim.
@@ -171,6 +178,8 @@ type Checkpoint struct {
 	Cursor     Cursor
 	Left       bool   // the owner is gone and said so
 	Bound      uint64 // of one that was adopted: what its producer can still bring is in transactions below this; 0: not adopted
+	Closed     bool   // its producer is gone and all was dealt with; retention does not heed it. See Log.Adopt
+	Skipped    int64  // of a claim: how many positions retention had passed before they were delivered
 	SeenAt     time.Time
 	Idle       time.Duration // since SeenAt, by the store's clock
 	Behind     int64         // positions between it and the head: an upper bound of the events to come
@@ -194,7 +203,8 @@ type Aside struct {
 	Consumer string
 	Runner   Producer // of an effect the event's producer, whoever ran it; else the process whose state lacks the event
 	Event    Recorded
-	Reason   string // for people; at most 2000 bytes are kept
+	Reason   string // why it was set aside first, for people; at most 2000 bytes are kept
+	Last     string // what a later attempt failed with; empty: there was none. Given to SetAside it says nothing
 	Declined bool   // a record was missing, rather than anything wrong
 	Attempts int64
 	At       time.Time

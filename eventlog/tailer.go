@@ -41,6 +41,7 @@ type Lag struct {
 	Behind   int64         // positions from there to the head at the last look: an upper bound of the events to come
 	Age      time.Duration // how old, by the store's clock, the oldest event of the last page was when it was read
 	Open     int           // transactions that were open at the last look; none of them holds the tailer back
+	Looked   time.Time     // by this process's clock, when it last looked and was answered; zero: never
 	Failures int           // looks in a row that failed
 	Err      error         // of the last of them
 }
@@ -133,7 +134,7 @@ func (t *Tailer) moved(p Page) {
 	defer t.mu.Unlock()
 	t.cursor = p.Next
 	open := p.Next.Open()
-	t.lag = Lag{Through: p.Next.Through(), Behind: max(0, p.Head-p.Next.Through()), Open: len(open.Running) + int(min(open.Next-open.Max, MaxOpen))}
+	t.lag = Lag{Looked: time.Now(), Through: p.Next.Through(), Behind: max(0, p.Head-p.Next.Through()), Open: len(open.Running) + int(min(open.Next-open.Max, MaxOpen))}
 	for _, e := range p.Events {
 		t.lag.Age = max(t.lag.Age, time.Duration(p.Now-e.At.UnixMicro())*time.Microsecond)
 	}
@@ -158,7 +159,7 @@ func (t *Tailer) Seek(c Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cursor, t.more = c, true
-	t.lag = Lag{Through: c.Through()}
+	t.lag = Lag{Through: c.Through(), Looked: t.lag.Looked}
 }
 
 // Lag is how far the tailer was behind when it last looked.

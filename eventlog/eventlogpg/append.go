@@ -100,16 +100,16 @@ func (s *Store) insertAlone(ctx context.Context, rows []eventlog.Row, appends in
 		out, err = answersOf(got, rows, appends)
 	}
 	err = pgtx.ScrubStatement(err)
-	s.leaveStandby(ctx, conn, err)
+	leaveStandby(ctx, s.pool, conn, err)
 	return out, err
 }
 
 // leaveStandby gives up connections to a server that became a standby: it keeps answering, and the
 // pool's other connections lead to it too.
-func (s *Store) leaveStandby(ctx context.Context, conn *pgxpool.Conn, err error) {
+func leaveStandby(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, err error) {
 	if pgtx.Classify(err) == pgtx.ReadOnly {
 		_ = conn.Conn().Close(ctx)
-		s.pool.Reset()
+		pool.Reset()
 	}
 }
 

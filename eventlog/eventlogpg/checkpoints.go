@@ -2,6 +2,7 @@ package eventlogpg
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,29 +20,47 @@ func (s *Store) Claim(ctx context.Context, c eventlog.Claim) (eventlog.Checkpoin
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	out := eventlog.Checkpoint{Consumer: c.Consumer, Producer: c.Producer, Owner: c.Owner}
-	err := s.write(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+	err := s.write(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
 		var v eventlog.View
 		var cursor string
-		var bound, seen int64
+		var seen int64
+		var made bool
 		var b pgx.Batch
 		b.Queue(s.sql.keepLog).Exec(func(pgconn.CommandTag) error { return nil })
 		b.Queue(s.sql.view).QueryRow(func(row pgx.Row) (err error) {
 			v, _, _, err = scanView(row)
 			return err
 		})
-		b.Queue(s.sql.claim, c.Consumer, string(c.Producer), string(c.Owner), c.From.String()).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&out.Generation, &cursor, &bound, &seen)
+		sql, args := s.sql.claim, []any{c.Consumer, string(c.Producer), string(c.Owner), c.From.String()}
+		if c.Seen != nil {
+			sql, args = s.sql.claimSeen, []any{c.Consumer, string(c.Producer), string(c.Owner), c.Seen.Generation, c.Seen.SeenAt.UnixMicro()}
+		}
+		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+			var bound int64
+			err := row.Scan(&out.Generation, &cursor, &bound, &seen, &made)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return eventlog.ErrTaken
+			}
+			out.Bound, out.Closed = boundOf(bound)
+			return err
 		})
 		if err := tx.Send(ctx, &b); err != nil {
 			return err
 		}
-		if out.Generation == 1 {
+		if made {
 			if err := c.From.Fit(v, false); err != nil {
 				return err
 			}
 		}
 		at, err := eventlog.ParseCursor(cursor)
-		out.Cursor, out.Bound, out.SeenAt, out.Behind = at.Bring(v.Origin), uint64(bound), instant(seen), v.Head-at.Through()
+		if err != nil {
+			return err
+		}
+		out.Cursor, out.Skipped = at.Bring(v.Origin).Past(v)
+		out.SeenAt, out.Behind = instant(seen), v.Head-out.Cursor.Through()
+		if out.Skipped > 0 { // once, and retention is not held by what is not there
+			_, err = tx.Exec(ctx, s.sql.moveClaimed, c.Consumer, string(c.Producer), out.Generation, out.Cursor.String())
+		}
 		return err
 	})
 	if err != nil {
@@ -54,14 +73,14 @@ func (s *Store) Claim(ctx context.Context, c eventlog.Claim) (eventlog.Checkpoin
 func (s *Store) Save(ctx context.Context, c eventlog.Checkpoint) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.follow.Acquire(ctx)
 	if err != nil {
 		return coreError(pgtx.ScrubConnect(err))
 	}
 	defer conn.Release()
 	tag, err := conn.Exec(ctx, s.sql.save, saveArgs(c)...) // it commits by itself
 	err = pgtx.ScrubStatement(err)
-	s.leaveStandby(ctx, conn, err)
+	leaveStandby(ctx, s.follow, conn, err)
 	return coreError(owned(tag, err))
 }
 
@@ -77,7 +96,21 @@ func (s *Store) SaveTx(ctx context.Context, tx pgx.Tx, c eventlog.Checkpoint) er
 }
 
 func saveArgs(c eventlog.Checkpoint) []any {
-	return []any{c.Consumer, string(c.Producer), c.Generation, c.Cursor.String(), c.Left, int64(c.Bound)}
+	bound := int64(c.Bound)
+	if c.Closed {
+		bound = closed
+	}
+	return []any{c.Consumer, string(c.Producer), c.Generation, c.Cursor.String(), c.Left, bound}
+}
+
+// closed stands in the place of a bound. A version that does not know it adopts such a checkpoint once more, and drops it.
+const closed = -1
+
+func boundOf(column int64) (bound uint64, is bool) {
+	if column == closed {
+		return 0, true
+	}
+	return uint64(column), false
 }
 
 func owned(tag pgconn.CommandTag, err error) error {
@@ -91,13 +124,16 @@ func owned(tag pgconn.CommandTag, err error) error {
 func (s *Store) Drop(ctx context.Context, c eventlog.Checkpoint) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.write(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
-		if c.Generation == 0 {
-			_, err := tx.Exec(ctx, s.sql.dropAny, c.Consumer, string(c.Producer))
-			return err
-		}
-		tag, err := tx.Exec(ctx, s.sql.drop, c.Consumer, string(c.Producer), c.Generation)
-		return owned(tag, err)
+	return s.write(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
+		var b pgx.Batch
+		b.Queue(s.sql.lockLog).QueryRow(func(row pgx.Row) error { return row.Scan(nil, nil) })
+		b.Queue(s.sql.drop, c.Consumer, string(c.Producer), c.Generation).Exec(func(tag pgconn.CommandTag) error {
+			if c.Generation == 0 {
+				return nil
+			}
+			return owned(tag, nil)
+		})
+		return tx.Send(ctx, &b)
 	})
 }
 
@@ -112,7 +148,8 @@ func (s *Store) Checkpoints(ctx context.Context, consumer string) ([]eventlog.Ch
 		if err := row.Scan(&c.Consumer, &producer, &owner, &c.Generation, &c.Left, &bound, &seen, &cursor, &now, &head); err != nil {
 			return c, err
 		}
-		c.Producer, c.Owner, c.Bound = eventlog.Producer(producer), eventlog.Producer(owner), uint64(bound)
+		c.Producer, c.Owner = eventlog.Producer(producer), eventlog.Producer(owner)
+		c.Bound, c.Closed = boundOf(bound)
 		c.SeenAt, c.Idle = instant(seen), time.Duration(now-seen)*time.Microsecond
 		at, err := eventlog.ParseCursor(cursor)
 		c.Cursor, c.Behind = at, max(0, head-at.Through())
@@ -133,7 +170,7 @@ func (s *Store) SetAside(ctx context.Context, a eventlog.Aside) error {
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.write(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+	return s.write(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.setAside, a.Consumer, string(a.Runner), a.Event.ID, a.Event.Position, max(1, a.Attempts), a.Declined, a.Reason, string(event))
 		return err
 	})
@@ -151,7 +188,7 @@ func (s *Store) ListAside(ctx context.Context, q eventlog.AsideQuery) ([]eventlo
 		a := eventlog.Aside{Consumer: q.Consumer}
 		var runner, event string
 		var at int64
-		if err := row.Scan(&runner, &at, &a.Attempts, &a.Declined, &a.Reason, &event); err != nil {
+		if err := row.Scan(&runner, &at, &a.Attempts, &a.Declined, &a.Reason, &a.Last, &event); err != nil {
 			return a, err
 		}
 		a.Runner, a.At = eventlog.Producer(runner), instant(at)
@@ -164,7 +201,7 @@ func (s *Store) ListAside(ctx context.Context, q eventlog.AsideQuery) ([]eventlo
 func (s *Store) TakeBack(ctx context.Context, consumer string, runner eventlog.Producer, id string) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.write(ctx, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+	return s.write(ctx, func(ctx context.Context, tx *pgtx.Tx) error {
 		tag, err := tx.Exec(ctx, s.sql.takeBack, consumer, string(runner), id)
 		if err == nil && tag.RowsAffected() == 0 {
 			return eventlog.ErrNotFound

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ type takenOver struct {
 }
 
 // goThrough has a process with an effect and a projection run from before to after.
-func (o *takenOver) goThrough(t *testing.T) {
+func (o *takenOver) goThrough(t *testing.T, into *[]string) {
 	t.Helper()
 	o.effects, o.views, o.ended = make(chan string, 100), make(chan string, 100), make(chan error, 1)
 	var err error
@@ -68,9 +69,27 @@ func (o *takenOver) goThrough(t *testing.T) {
 	go func() { o.ended <- o.log.Run(t.Context()) }()
 	_, err = o.log.Append(t.Context(), eventlog.Append{Stream: "own", Events: []eventlog.Event{{ID: "own 1", Type: "t"}}})
 	require.NoError(t, err)
-	o.ids = append(o.ids, "own 1")
+	*into = append(*into, "own 1")
 	require.Equal(t, "own 1", <-o.effects)
 	for id := ""; id != "own 1"; id = <-o.views {
+	}
+}
+
+// goOn has the process run again in what is left, where nothing is known of it: neither its events nor its checkpoint.
+func (o *takenOver) goOn(t *testing.T) {
+	t.Helper()
+	require.ErrorIs(t, <-o.ended, eventlog.ErrHistoryRegressed, "it had ended")
+	list, err := o.s.Checkpoints(t.Context(), "export")
+	require.NoError(t, err)
+	require.Empty(t, list)
+	go func() { o.ended <- o.log.Run(t.Context()) }()
+	_, err = o.log.Append(t.Context(), eventlog.Append{Stream: "own", Events: []eventlog.Event{{ID: "own 2", Type: "t"}}})
+	require.NoError(t, err)
+	select {
+	case id := <-o.effects:
+		require.Equal(t, "own 2", id)
+	case err := <-o.ended:
+		t.Fatal("the process ended:", err)
 	}
 }
 
@@ -104,7 +123,7 @@ func takeOver(t *testing.T, lagging bool) takenOver {
 	require.NoError(t, o.s.Save(ctx, c))
 	put("3", &o.ids)
 	if !lagging {
-		o.goThrough(t)
+		o.goThrough(t, &o.ids)
 	}
 	require.Eventually(t, caughtUp, time.Minute, 10*time.Millisecond)
 	for name, refused := range map[string]error{
@@ -128,6 +147,7 @@ func takeOver(t *testing.T, lagging bool) takenOver {
 		}, time.Minute, 10*time.Millisecond)
 		put("lost 4", &o.lost)
 		put("lost 5", &o.lost)
+		o.goThrough(t, &o.lost)
 	}
 	_, o.outside = drain(t, o.s, eventlog.Cursor{}, 10)
 	require.NoError(t, primary.Kill(ctx))
@@ -217,6 +237,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	require.ErrorIs(t, err, eventlog.ErrHistoryRegressed, "a subscription ends with it")
 	require.NotNil(t, l.Status().Regressed)
 	o.s.AcceptHistory()
+	o.goOn(t)
 	_, err = o.s.Read(ctx, eventlog.Read{Cursor: o.outside})
 	require.ErrorIs(t, err, eventlog.ErrResync, "what was delivered of the lost history is not this one's")
 	_, err = o.s.Append(ctx, []eventlog.Append{one("a", "new", eventlog.Any)})
@@ -224,7 +245,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	c, err := o.s.Claim(ctx, eventlog.Claim{Consumer: "kept", Owner: "me again"})
 	require.NoError(t, err)
 	ids, _ := drain(t, o.s, c.Cursor, 10)
-	require.Equal(t, append(append([]string{}, o.ids[2:]...), "new"), ids, "a checkpoint went back with the events")
+	require.Equal(t, append(append([]string{}, o.ids[2:]...), "own 2", "new"), ids, "a checkpoint went back with the events")
 }
 
 // TestRestoredRows: rows from a cluster that had had more transactions, and a sequence that stayed behind.
@@ -288,6 +309,76 @@ func TestARestoredCheckpointLosesNothing(t *testing.T) {
 	require.NoError(t, err)
 	ids, _ := drain(t, s, c.Cursor, 10)
 	require.Equal(t, []string{"held in late", "early"}, ids, "at least once")
+}
+
+// TestARepairedCheckpointIsNotBehindRetention: what it waited for is at an early position, and all around that is gone.
+func TestARepairedCheckpointIsNotBehindRetention(t *testing.T) {
+	s, db := fresh(t)
+	ctx := t.Context()
+	late, _ := hold(t, db.Pool, s, "late")
+	for i := range 4 {
+		_, err := s.Append(ctx, []eventlog.Append{one("a", fmt.Sprint(i), eventlog.Any)})
+		require.NoError(t, err)
+	}
+	c, err := s.Claim(ctx, eventlog.Claim{Consumer: "kept", Owner: "me"})
+	require.NoError(t, err)
+	_, c.Cursor = drain(t, s, eventlog.Cursor{}, 10)
+	require.NoError(t, s.Save(ctx, c))
+	require.NoError(t, late.Commit(ctx))
+	out, err := s.Prune(ctx, eventlog.Prune{Before: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.Equal(t, int64(4), out.Events)
+	_, err = s.Append(ctx, []eventlog.Append{one("a", "next", eventlog.Any)})
+	require.NoError(t, err)
+	_, err = s.Repair(ctx)
+	require.NoError(t, err)
+	c, err = s.Claim(ctx, eventlog.Claim{Consumer: "kept", Owner: "me"})
+	require.NoError(t, err)
+	require.Zero(t, c.Skipped)
+	ids, _ := drain(t, s, c.Cursor, 10)
+	require.Equal(t, []string{"held in late", "next"}, ids, "it goes on, and has what was kept for it")
+
+	// One that was put behind it all the same, by an earlier version, goes on from what is left, and says so.
+	behind, err := eventlog.View{Origin: c.Cursor.Origin()}.At(0)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(ctx, "update "+db.Schema+".event_consumers set cursor = $1", behind.String())
+	require.NoError(t, err)
+	c, err = s.Claim(ctx, eventlog.Claim{Consumer: "kept", Owner: "me"})
+	require.NoError(t, err)
+	require.Equal(t, out.Through, c.Skipped)
+	ids, _ = drain(t, s, c.Cursor, 10)
+	require.Equal(t, []string{"next"}, ids)
+}
+
+// TestAProcessGoesOnInAnotherHistory: its checkpoint was lost with the history that its cursor is of.
+func TestAProcessGoesOnInAnotherHistory(t *testing.T) {
+	s, db := fresh(t)
+	ctx := t.Context()
+	exports := make(chan string, 100)
+	l, err := eventlog.New(s, &eventlog.Options{Poll: time.Millisecond, Beat: time.Millisecond, Subscriptions: []eventlog.Subscription{
+		eventlog.Effect("export", func(_ context.Context, e eventlog.Recorded, _ eventlog.Appender) error { exports <- e.ID; return nil }),
+	}})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	put := func(id string) {
+		_, err := l.Append(ctx, eventlog.Append{Stream: "own", Events: []eventlog.Event{{ID: id, Type: "t"}}})
+		require.NoError(t, err)
+		for got := ""; got != id; {
+			select {
+			case got = <-exports:
+			case err := <-ended:
+				t.Fatal("the process ended:", err)
+			}
+		}
+	}
+	put("1")
+	for _, sql := range []string{"delete from {}.event_consumers; update {}.event_log set log = gen_random_uuid()"} {
+		_, err := db.Pool.Exec(ctx, strings.ReplaceAll(sql, "{}", db.Schema))
+		require.NoError(t, err)
+	}
+	put("2")
+	put("3")
 }
 
 // TestADatabaseThatWasPutBack: the same cluster and timeline, and less than a process has seen.

@@ -35,12 +35,12 @@ func (s *Store) Prune(ctx context.Context, p eventlog.Prune) (eventlog.Pruned, e
 		if p.Limit > 0 {
 			step = min(step, p.Limit-int(out.Events))
 		}
-		err := s.write(ctx, pgtx.Options{PinPlans: true}, func(ctx context.Context, tx *pgtx.Tx) (err error) {
+		err := pgtx.Retry(ctx, s.pool, pgtx.Options{PinPlans: true}, func(ctx context.Context, tx *pgtx.Tx) (err error) {
 			gone, err = s.pruneOnce(ctx, tx, p, step, &out)
 			return err
 		})
 		if err != nil {
-			return out, err
+			return out, coreError(err)
 		}
 		out.Events += int64(len(gone))
 		if len(gone) < step || p.Limit > 0 && out.Events >= int64(p.Limit) {
@@ -51,7 +51,7 @@ func (s *Store) Prune(ctx context.Context, p eventlog.Prune) (eventlog.Pruned, e
 
 // pruneOnce removes some rows. No checkpoint moves or is made meanwhile, and it reads those before it chooses.
 func (s *Store) pruneOnce(ctx context.Context, tx *pgtx.Tx, p eventlog.Prune, most int, out *eventlog.Pruned) ([]old, error) {
-	kept, err := s.needs(ctx, tx)
+	kept, err := s.needs(ctx, tx, p.Before)
 	if err != nil {
 		return nil, err
 	}
@@ -128,16 +128,21 @@ type needs struct {
 	slowest  string
 }
 
-func (s *Store) needs(ctx context.Context, tx *pgtx.Tx) (needs, error) {
+// needs says what open checkpoints keep, and forgets those that have been closed since before an instant.
+func (s *Store) needs(ctx context.Context, tx *pgtx.Tx, before time.Time) (needs, error) {
 	n := needs{through: 1<<63 - 1}
 	var b pgx.Batch
 	b.Queue(s.sql.lockLog).QueryRow(func(row pgx.Row) error { return row.Scan(&n.pruned, nil) })
+	b.Queue(s.sql.forget, before.UnixMicro())
 	var cursors []named
 	all(b.Queue(s.sql.lockConsumers), &cursors, scanNamed)
 	if err := tx.Send(ctx, &b); err != nil {
 		return n, err
 	}
 	for _, c := range cursors {
+		if c.closed {
+			continue
+		}
 		if c.cursor.Through() < n.through {
 			n.through, n.slowest = c.cursor.Through(), c.consumer
 		}
@@ -158,15 +163,18 @@ func (s *Store) needs(ctx context.Context, tx *pgtx.Tx) (needs, error) {
 // named is a checkpoint's cursor.
 type named struct {
 	consumer, producer string
+	closed             bool
 	cursor             eventlog.Cursor
 }
 
 func scanNamed(row pgx.Row) (named, error) {
 	var n named
 	var cursor string
-	if err := row.Scan(&n.consumer, &n.producer, &cursor); err != nil {
+	var bound int64
+	if err := row.Scan(&n.consumer, &n.producer, &bound, &cursor); err != nil {
 		return n, err
 	}
+	_, n.closed = boundOf(bound)
 	var err error
 	n.cursor, err = eventlog.ParseCursor(cursor)
 	return n, err
@@ -174,7 +182,8 @@ func scanNamed(row pgx.Row) (named, error) {
 
 // Repair makes a log fit for this cluster that was restored or replicated from another: rows of transactions that this cluster has not
 // had are renumbered, so that every snapshot sees them, the positions go on behind the last, and the log gets a new identity,
-// so that cursors from before are refused. Checkpoints go on, from the first event that they had not delivered: some come again.
+// so that cursors from before are refused. Checkpoints go on, from the first event that they had not delivered: some come again. None is
+// put behind what retention has removed; what was kept there for it, because it was late, comes first.
 // Nobody can append meanwhile. It returns how many rows were renumbered; on a sound log it need not be run, and refuses cursors all the same.
 //
 // Retry: safe.
@@ -182,11 +191,12 @@ func scanNamed(row pgx.Row) (named, error) {
 //
 // Source: ADR-020 "Restores".
 func (s *Store) Repair(ctx context.Context) (renumbered int64, err error) {
-	err = s.write(ctx, pgtx.Options{Lock: time.Minute, Statement: time.Hour, Idle: time.Minute}, func(ctx context.Context, tx *pgtx.Tx) error {
+	err = pgtx.Retry(ctx, s.pool, pgtx.Options{Lock: time.Minute, Statement: time.Hour, Idle: time.Minute}, func(ctx context.Context, tx *pgtx.Tx) error {
 		var b pgx.Batch
 		var high string
+		var pruned int64
 		var cursors []named
-		b.Queue(s.sql.lockLog).QueryRow(func(row pgx.Row) error { return row.Scan(nil, nil) })
+		b.Queue(s.sql.lockLog).QueryRow(func(row pgx.Row) error { return row.Scan(&pruned, nil) })
 		b.Queue(s.sql.lockEvents)
 		all(b.Queue(s.sql.lockConsumers), &cursors, scanNamed)
 		if err := tx.Send(ctx, &b); err != nil {
@@ -196,8 +206,16 @@ func (s *Store) Repair(ctx context.Context) (renumbered int64, err error) {
 		if err := tx.QueryRow(ctx, s.sql.newest).Scan(nil, nil, &high); err != nil {
 			return err
 		}
+		v := eventlog.View{Head: pruned, Pruned: pruned}
+		var low, top *int64
+		if err := tx.QueryRow(ctx, s.sql.left, pruned, high).Scan(&low, &top); err != nil {
+			return err
+		}
+		if low != nil { // a range of all that is there counts as still to come
+			v.Snapshot = eventlog.Snapshot{Max: uint64(*low), Next: uint64(*top) + 1}
+		}
 		for _, c := range cursors {
-			if err := s.rewind(ctx, tx, c); err != nil {
+			if err := s.rewind(ctx, tx, c, v); err != nil {
 				return err
 			}
 		}
@@ -212,12 +230,13 @@ func (s *Store) Repair(ctx context.Context) (renumbered int64, err error) {
 		_, err = tx.Exec(ctx, s.sql.renewLog)
 		return err
 	})
-	return renumbered, err
+	return renumbered, coreError(err)
 }
 
 // rewind takes a checkpoint back to before the first row that it had not delivered, by what its
-// snapshot says of numbers that are about to change. While the table is locked nothing is open in it.
-func (s *Store) rewind(ctx context.Context, tx *pgtx.Tx, c named) error {
+// snapshot says of numbers that are about to change. While the table is locked nothing is open in it. left is the view of what retention
+// has kept for those who waited for it.
+func (s *Store) rewind(ctx context.Context, tx *pgtx.Tx, c named, left eventlog.View) error {
 	open := c.cursor.Open()
 	var lowest *int64
 	if err := tx.QueryRow(ctx, s.sql.undelivered, c.cursor.Through(), texts(open.Running), text(open.Max), text(open.Next)).Scan(&lowest); err != nil {
@@ -227,7 +246,12 @@ func (s *Store) rewind(ctx context.Context, tx *pgtx.Tx, c named) error {
 	if lowest != nil {
 		to = min(to, *lowest-1)
 	}
-	cursor, err := eventlog.View{Origin: c.cursor.Origin(), Head: to}.At(to)
+	v := eventlog.View{Origin: c.cursor.Origin(), Head: to}
+	if to < left.Pruned {
+		left.Origin = v.Origin
+		v, to = left, left.Pruned
+	}
+	cursor, err := v.At(to)
 	if err != nil {
 		return err
 	}

@@ -67,31 +67,42 @@ const (
 	selectConsumers = `select c.consumer, c.producer, c.owner, c.generation, c.left_on, c.bound, c.seen_us, c.cursor, ` + nowColumn + `,
 	coalesce((select e.position from {{schema}}.events e order by e.position desc limit 1), 0)
 	from {{schema}}.event_consumers c where $1::text = '' or c.consumer = $1::text order by c.consumer, c.producer`
-	// Locks the checkpoint's row, made or found, until the end.
+	// Locks the checkpoint's row, made or found, until the end. xmax tells them apart.
 	claimConsumer = `insert into {{schema}}.event_consumers as c (consumer, producer, owner, generation, seen_us, cursor)
-	values ($1::text, $2::text, $3::text, 1, ` + nowColumn + `, $4::text)
+	values ($1::text, $2::text, $3::text, (select l.generation + 1 from {{schema}}.event_log l), ` + nowColumn + `, $4::text)
 	on conflict (consumer, producer) do update set owner = excluded.owner, generation = c.generation + 1, left_on = false,
 		bound = case when excluded.owner = c.producer then 0 else c.bound end, seen_us = excluded.seen_us
-	returning c.generation, c.cursor, c.bound, c.seen_us`
+	returning c.generation, c.cursor, c.bound, c.seen_us, c.xmax = 0`
+	// The same for one that nobody has touched since it was listed.
+	claimSeen = `update {{schema}}.event_consumers as c set owner = $3::text, generation = c.generation + 1, left_on = false,
+		bound = case when $3::text = c.producer then 0 else c.bound end, seen_us = ` + nowColumn + `
+	where consumer = $1::text and producer = $2::text and generation = $4::bigint and seen_us = $5::bigint
+	returning c.generation, c.cursor, c.bound, c.seen_us, false`
+	moveClaimed = `update {{schema}}.event_consumers set cursor = $4::text where consumer = $1::text and producer = $2::text and generation = $3::bigint`
 	// Locks the log's row against retention, not against other claims.
 	keepLog = `select from {{schema}}.event_log l for share`
 	// Locks the checkpoint's row.
 	saveConsumer = `update {{schema}}.event_consumers set cursor = $4::text, left_on = $5::boolean, bound = $6::bigint, seen_us = ` + nowColumn + `
 	where consumer = $1::text and producer = $2::text and generation = $3::bigint`
-	dropConsumer    = `delete from {{schema}}.event_consumers where consumer = $1::text and producer = $2::text and generation = $3::bigint`
-	dropAnyConsumer = `delete from {{schema}}.event_consumers where consumer = $1::text and producer = $2::text`
+	// Locks the log's row, and then the checkpoint's, as Prune does. One statement tells how many went and remembers their generation.
+	dropConsumer = `with gone as (
+		delete from {{schema}}.event_consumers where consumer = $1::text and producer = $2::text and ($3::bigint = 0 or generation = $3::bigint) returning generation
+	) update {{schema}}.event_log l set generation = greatest(l.generation, g.generation) from gone g`
+	// Closed checkpoints that nobody has touched for long; the log's row is locked.
+	forgetClosed = `with gone as (delete from {{schema}}.event_consumers where bound = -1 and seen_us < $1::bigint returning generation)
+	update {{schema}}.event_log l set generation = greatest(l.generation, g.generation) from (select max(generation) as generation from gone) g where g.generation is not null`
 
 	insertAside = `insert into {{schema}}.event_asides as a (consumer, runner, id, position, at_us, attempts, declined, reason, event)
 	values ($1::text, $2::text, $3::text, $4::bigint, ` + nowColumn + `, $5::bigint, $6::boolean, $7::text, $8::text)
-	on conflict (consumer, runner, id) do update set at_us = excluded.at_us, attempts = a.attempts + excluded.attempts, declined = excluded.declined, reason = excluded.reason`
-	selectAsides = `select a.runner, a.at_us, a.attempts, a.declined, a.reason, a.event from {{schema}}.event_asides a
+	on conflict (consumer, runner, id) do update set at_us = excluded.at_us, attempts = a.attempts + excluded.attempts, declined = excluded.declined, last_reason = excluded.reason`
+	selectAsides = `select a.runner, a.at_us, a.attempts, a.declined, a.reason, coalesce(a.last_reason, ''), a.event from {{schema}}.event_asides a
 	where a.consumer = $1::text and (a.position, a.runner) > ($2::bigint, $3::text) order by a.position, a.runner limit $4::bigint`
 	deleteAside = `delete from {{schema}}.event_asides where consumer = $1::text and runner = $2::text and id = $3::text`
 
 	// Locks the log's row: one prunes at a time, and none while another repairs.
 	lockLog = `select l.pruned, l.pruned_xid::text from {{schema}}.event_log l for update`
 	// Locks every checkpoint against being moved or made over, until the end of this part.
-	lockConsumers = `select c.consumer, c.producer, c.cursor from {{schema}}.event_consumers c order by c.consumer, c.producer for update`
+	lockConsumers = `select c.consumer, c.producer, c.bound, c.cursor from {{schema}}.event_consumers c order by c.consumer, c.producer for update`
 	// The oldest rows, but for those of $2, transactions that a checkpoint still waits for, with a range of them from $3 to $4.
 	selectOld = `select e.position, e.xid::text, e.stream, e.version, e.recorded_us from {{schema}}.events e where e.position <= $1::bigint
 	and not (e.xid = any($2::text[]::xid8[])) and not (e.xid >= $3::text::xid8 and e.xid < $4::text::xid8) order by e.position limit $5::bigint`
@@ -110,7 +121,10 @@ const (
 	lockEvents = `lock table {{schema}}.events in share row exclusive mode`
 	// The lowest position that a cursor has not delivered, of rows with any number.
 	selectUndelivered = `select min(e.position) from {{schema}}.events e where e.position > $1::bigint or e.xid = any($2::text[]::xid8[]) or e.xid >= $3::text::xid8 and e.xid < $4::text::xid8`
-	moveConsumer      = `update {{schema}}.event_consumers set cursor = $3::text where consumer = $1::text and producer = $2::text`
+	// The lowest and the highest number, as it is about to be, of what retention has left behind itself.
+	selectLeft = `select min(n.xid), max(n.xid) from (select case when e.xid >= $2::text::xid8 then 2 else e.xid::text::bigint end as xid
+		from {{schema}}.events e where e.position <= $1::bigint) n`
+	moveConsumer = `update {{schema}}.event_consumers set cursor = $3::text where consumer = $1::text and producer = $2::text`
 	// 2 is the number of what every transaction sees.
 	renumber = `update {{schema}}.events set xid = '2' where xid >= $1::text::xid8`
 	renewLog = `update {{schema}}.event_log set log = gen_random_uuid(), pruned_xid = '0'`
@@ -127,11 +141,11 @@ const (
 
 type queries struct {
 	insert, ids, versions, stream, view, fresh, late                  string
-	consumers, claim, save, drop, dropAny                             string
+	consumers, claim, claimSeen, moveClaimed, save, drop, forget      string
 	setAside, asides, takeBack                                        string
 	lockLog, lockConsumers, old, keepVersions, deleteOld, markOld     string
 	newest, lockEvents, undelivered, moveConsumer, renumber, renewLog string
-	keepLog, next, forward, insertOne, record                         string
+	keepLog, next, forward, insertOne, left, record                   string
 }
 
 func splice(s pgtx.Schema) queries {
@@ -139,13 +153,14 @@ func splice(s pgtx.Schema) queries {
 		insert: s.Splice(insertEvents), ids: s.Splice(selectIDs), versions: s.Splice(selectVersions), stream: s.Splice(selectStream),
 		view: s.Splice(selectView), fresh: s.Splice(selectFresh), late: s.Splice(selectLate),
 		consumers: s.Splice(selectConsumers), claim: s.Splice(claimConsumer), save: s.Splice(saveConsumer),
-		drop: s.Splice(dropConsumer), dropAny: s.Splice(dropAnyConsumer),
+		claimSeen: s.Splice(claimSeen), moveClaimed: s.Splice(moveClaimed), drop: s.Splice(dropConsumer), forget: s.Splice(forgetClosed),
 		setAside: s.Splice(insertAside), asides: s.Splice(selectAsides), takeBack: s.Splice(deleteAside),
 		lockLog: s.Splice(lockLog), lockConsumers: s.Splice(lockConsumers), old: s.Splice(selectOld),
 		keepVersions: s.Splice(keepVersions), deleteOld: s.Splice(deleteOld), markOld: s.Splice(markOld),
 		newest: s.Splice(selectNewest), lockEvents: s.Splice(lockEvents), undelivered: s.Splice(selectUndelivered),
 		moveConsumer: s.Splice(moveConsumer), renumber: s.Splice(renumber), renewLog: s.Splice(renewLog),
 		keepLog: s.Splice(keepLog), next: s.Splice(selectNext), forward: s.Splice(forward), insertOne: s.Splice(insertEvent),
+		left:   s.Splice(selectLeft),
 		record: s.Splice(recordEvents),
 	}
 }

@@ -31,6 +31,10 @@ import (
 type Options struct {
 	// Schema holds the tables. Default "tallystick".
 	Schema string
+	// Following is a pool that is used for what follows the log, reads, checkpoints and what is set aside, in the place of
+	// the pool that appends and callers' transactions use: whoever exhausts that one does not stop it. Of the same database; the caller's as well.
+	// nil: the one pool serves both.
+	Following *pgxpool.Pool
 	// Timeout bounds every call, whatever the caller's context allows, so that a database that
 	// stalls is an error and not a queue. Default 10 s. Prune and Repair are bounded by the caller's context.
 	Timeout time.Duration
@@ -38,7 +42,8 @@ type Options struct {
 
 // Store is an eventlog.Store on Postgres. It is safe for concurrent use.
 type Store struct {
-	pool    *pgxpool.Pool
+	pool    *pgxpool.Pool // appends, retention
+	follow  *pgxpool.Pool // everything else
 	schema  pgtx.Schema
 	sql     queries
 	timeout time.Duration
@@ -62,9 +67,12 @@ func New(pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, &eventlog.FieldError{Field: "schema", Why: err.Error()}
 	}
-	s := &Store{pool: pool, schema: schema, sql: splice(schema), timeout: o.Timeout}
+	s := &Store{pool: pool, follow: pool, schema: schema, sql: splice(schema), timeout: o.Timeout}
 	if s.timeout <= 0 {
 		s.timeout = 10 * time.Second
+	}
+	if o.Following != nil {
+		s.follow = o.Following
 	}
 	return s, nil
 }
@@ -84,7 +92,7 @@ func (s *Store) read(ctx context.Context, b *pgx.Batch) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	b.Queue("commit").Exec(func(pgconn.CommandTag) error { return nil }) // there is nothing to wait for: one round trip
-	tx, err := pgtx.Begin(ctx, s.pool, pgtx.Options{ReadOnly: true, Snapshot: true, PinPlans: true}, b)
+	tx, err := pgtx.Begin(ctx, s.follow, pgtx.Options{ReadOnly: true, Snapshot: true, PinPlans: true}, b)
 	if err != nil {
 		return coreError(err)
 	}
@@ -92,9 +100,9 @@ func (s *Store) read(ctx context.Context, b *pgx.Batch) error {
 	return nil
 }
 
-// write runs fn in a transaction of the store's own.
-func (s *Store) write(ctx context.Context, o pgtx.Options, fn func(context.Context, *pgtx.Tx) error) error {
-	return coreError(pgtx.Retry(ctx, s.pool, o, fn))
+// write runs fn in a transaction of the store's own, for what follows the log.
+func (s *Store) write(ctx context.Context, fn func(context.Context, *pgtx.Tx) error) error {
+	return coreError(pgtx.Retry(ctx, s.follow, pgtx.Options{}, fn))
 }
 
 // all reads a query's rows.

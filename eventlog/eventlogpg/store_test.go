@@ -159,3 +159,26 @@ func drain(t testing.TB, s eventlog.Store, c eventlog.Cursor, limit int) ([]stri
 		}
 	}
 }
+
+// TestAPoolOfItsOwn: who follows the log goes on while everybody else has taken all connections.
+func TestAPoolOfItsOwn(t *testing.T) {
+	db := pgtest.New(t)
+	busy := db.Connect(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	s, err := eventlogpg.New(busy, &eventlogpg.Options{Schema: db.Schema, Following: db.Pool})
+	require.NoError(t, err)
+	ctx := t.Context()
+	require.NoError(t, s.Migrate(ctx))
+	c, err := s.Claim(ctx, eventlog.Claim{Consumer: "c", Owner: "me"})
+	require.NoError(t, err)
+	_, err = s.Append(ctx, []eventlog.Append{one("a", "1", eventlog.Any)})
+	require.NoError(t, err)
+	all, err := busy.Acquire(ctx)
+	require.NoError(t, err)
+	defer all.Release()
+	ids, at := drain(t, s, c.Cursor, 10)
+	require.Equal(t, []string{"1"}, ids)
+	c.Cursor = at
+	require.NoError(t, s.Save(ctx, c))
+	_, err = s.Head(ctx)
+	require.NoError(t, err)
+}

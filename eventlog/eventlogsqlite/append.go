@@ -40,6 +40,7 @@ func (s *Store) AppendTx(ctx context.Context, caller *sql.Tx, appends ...eventlo
 		return nil, err
 	}
 	t := callersTx{ctx, caller}
+	s.written.note(caller)
 	// Nothing is inserted before everything was looked at, so that a refusal leaves nothing behind. The statement
 	// takes the writer's turn first, so that what is looked at stays true.
 	if _, err := t.exec(markOld, 0); err != nil {
@@ -94,5 +95,6 @@ func appendRows(t tx, appends []eventlog.Append, rows []eventlog.Row) ([]eventlo
 //
 // Source: ADR-020 "Checkpoints".
 func (s *Store) SaveTx(ctx context.Context, caller *sql.Tx, c eventlog.Checkpoint) error {
+	s.written.note(caller)
 	return coreError(save(callersTx{ctx, caller}, c))
 }

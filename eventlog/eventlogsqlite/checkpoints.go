@@ -18,11 +18,20 @@ func (s *Store) Claim(ctx context.Context, c eventlog.Claim) (out eventlog.Check
 		if err != nil {
 			return err
 		}
-		out = eventlog.Checkpoint{Consumer: c.Consumer, Producer: c.Producer}
+		out = eventlog.Checkpoint{Consumer: c.Consumer, Producer: c.Producer, Owner: c.Owner}
 		var cursor string
-		err = one(t, selectConsumer, []any{c.Consumer, string(c.Producer)}, new(string), &out.Generation, new(bool), &out.Bound, new(int64), &cursor)
-		if errors.Is(err, errNone) {
-			cursor, err = c.From.String(), c.From.Fit(v, false)
+		var bound, seen int64
+		err = one(t, selectConsumer, []any{c.Consumer, string(c.Producer)}, new(string), &out.Generation, new(bool), &bound, &seen, &cursor)
+		switch {
+		case c.Seen != nil && (errors.Is(err, errNone) || err == nil && (out.Generation != c.Seen.Generation || seen != c.Seen.SeenAt.UnixMicro())):
+			return eventlog.ErrTaken
+		case errors.Is(err, errNone):
+			if err := c.From.Fit(v, false); err != nil {
+				return err
+			}
+			cursor, err = c.From.String(), one(t, nextGeneration, nil, &out.Generation)
+		default:
+			out.Generation++
 		}
 		if err != nil {
 			return err
@@ -32,10 +41,14 @@ func (s *Store) Claim(ctx context.Context, c eventlog.Claim) (out eventlog.Check
 			return err
 		}
 		if c.Owner == c.Producer {
-			out.Bound = 0
+			bound = 0
 		}
-		out.Owner, out.Generation, out.Cursor, out.SeenAt, out.Behind = c.Owner, out.Generation+1, at.Bring(v.Origin), instant(t.now()), v.Head-at.Through()
-		_, err = t.exec(upsertConsumer, c.Consumer, string(c.Producer), string(c.Owner), out.Generation, int64(out.Bound), t.now(), cursor)
+		out.Bound, out.Closed = boundOf(bound)
+		if out.Cursor, out.Skipped = at.Bring(v.Origin).Past(v); out.Skipped > 0 {
+			cursor = out.Cursor.String()
+		}
+		out.SeenAt, out.Behind = instant(t.now()), v.Head-out.Cursor.Through()
+		_, err = t.exec(upsertConsumer, c.Consumer, string(c.Producer), string(c.Owner), out.Generation, bound, out.SeenAt.UnixMicro(), cursor)
 		return err
 	})
 	if err != nil {
@@ -50,16 +63,33 @@ func (s *Store) Save(ctx context.Context, c eventlog.Checkpoint) error {
 }
 
 func save(t tx, c eventlog.Checkpoint) error {
-	n, err := t.exec(saveConsumer, c.Consumer, string(c.Producer), c.Generation, c.Cursor.String(), c.Left, int64(c.Bound), t.now())
+	bound := int64(c.Bound)
+	if c.Closed {
+		bound = closed
+	}
+	n, err := t.exec(saveConsumer, c.Consumer, string(c.Producer), c.Generation, c.Cursor.String(), c.Left, bound, t.now())
 	if err == nil && n != 1 {
 		return eventlog.ErrTaken
 	}
 	return err
 }
 
+// closed stands in the place of a bound. A version that does not know it adopts such a checkpoint once more, and drops it.
+const closed = -1
+
+func boundOf(column int64) (bound uint64, is bool) {
+	if column == closed {
+		return 0, true
+	}
+	return uint64(column), false
+}
+
 // Drop implements eventlog.Store.
 func (s *Store) Drop(ctx context.Context, c eventlog.Checkpoint) error {
 	return s.write(ctx, func(t tx) error {
+		if _, err := t.exec(keepGeneration, c.Consumer, string(c.Producer), c.Generation); err != nil {
+			return err
+		}
 		n, err := t.exec(dropConsumer, c.Consumer, string(c.Producer), c.Generation)
 		if err == nil && n != 1 && c.Generation != 0 {
 			return eventlog.ErrTaken
@@ -83,7 +113,8 @@ func (s *Store) Checkpoints(ctx context.Context, consumer string) (out []eventlo
 				return err
 			}
 			at, err := eventlog.ParseCursor(cursor)
-			c.Producer, c.Owner, c.Bound, c.Cursor = eventlog.Producer(producer), eventlog.Producer(owner), uint64(bound), at
+			c.Producer, c.Owner, c.Cursor = eventlog.Producer(producer), eventlog.Producer(owner), at
+			c.Bound, c.Closed = boundOf(bound)
 			c.SeenAt, c.Idle, c.Behind = instant(seen), time.Duration(v.Now-seen)*time.Microsecond, max(0, v.Head-at.Through())
 			out = append(out, c)
 			return err
@@ -118,7 +149,7 @@ func (s *Store) ListAside(ctx context.Context, q eventlog.AsideQuery) (out []eve
 			a := eventlog.Aside{Consumer: q.Consumer}
 			var runner, event string
 			var at int64
-			if err := scan(&runner, &at, &a.Attempts, &a.Declined, &a.Reason, &event); err != nil {
+			if err := scan(&runner, &at, &a.Attempts, &a.Declined, &a.Reason, &a.Last, &event); err != nil {
 				return err
 			}
 			a.Runner, a.At = eventlog.Producer(runner), instant(at)

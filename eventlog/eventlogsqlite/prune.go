@@ -40,11 +40,20 @@ func prune(t tx, before int64, most int, out *eventlog.Pruned) (gone int, err er
 	if err != nil {
 		return 0, err
 	}
+	for _, forget := range []string{keepGenerationOld, forgetClosed} {
+		if _, err := t.exec(forget, before); err != nil {
+			return 0, err
+		}
+	}
 	through, slowest := int64(1<<62), ""
 	err = t.each(listConsumers, func(scan func(...any) error) error {
 		var consumer, cursor string
-		if err := scan(&consumer, new(string), new(string), new(int64), new(bool), new(int64), new(int64), &cursor); err != nil {
+		var bound int64
+		if err := scan(&consumer, new(string), new(string), new(int64), new(bool), &bound, new(int64), &cursor); err != nil {
 			return err
+		}
+		if _, is := boundOf(bound); is {
+			return nil
 		}
 		at, err := eventlog.ParseCursor(cursor)
 		if at.Through() < through {

@@ -21,13 +21,20 @@ const (
 	listConsumers  = `SELECT c.consumer, c.producer, c.owner, c.generation, c.left_on, c.bound, c.seen_us, c.cursor FROM tallystick_event_consumers c
 		WHERE ?1 = '' OR c.consumer = ?1 ORDER BY c.consumer, c.producer`
 	upsertConsumer = `INSERT INTO tallystick_event_consumers (consumer, producer, owner, generation, left_on, bound, seen_us, cursor) VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7)
-		ON CONFLICT (consumer, producer) DO UPDATE SET owner = excluded.owner, generation = excluded.generation, left_on = 0, bound = excluded.bound, seen_us = excluded.seen_us`
-	saveConsumer = `UPDATE tallystick_event_consumers SET cursor = ?4, left_on = ?5, bound = ?6, seen_us = ?7 WHERE consumer = ?1 AND producer = ?2 AND generation = ?3`
-	dropConsumer = `DELETE FROM tallystick_event_consumers WHERE consumer = ?1 AND producer = ?2 AND (?3 = 0 OR generation = ?3)`
+		ON CONFLICT (consumer, producer) DO UPDATE SET owner = excluded.owner, generation = excluded.generation, left_on = 0, bound = excluded.bound, seen_us = excluded.seen_us, cursor = excluded.cursor`
+	nextGeneration = `SELECT generation + 1 FROM tallystick_event_log`
+	saveConsumer   = `UPDATE tallystick_event_consumers SET cursor = ?4, left_on = ?5, bound = ?6, seen_us = ?7 WHERE consumer = ?1 AND producer = ?2 AND generation = ?3`
+	// What goes is remembered by its generation first.
+	keepGeneration = `UPDATE tallystick_event_log SET generation = max(generation, coalesce((SELECT max(c.generation) FROM tallystick_event_consumers c
+		WHERE c.consumer = ?1 AND c.producer = ?2 AND (?3 = 0 OR c.generation = ?3)), 0))`
+	dropConsumer      = `DELETE FROM tallystick_event_consumers WHERE consumer = ?1 AND producer = ?2 AND (?3 = 0 OR generation = ?3)`
+	keepGenerationOld = `UPDATE tallystick_event_log SET generation = max(generation, coalesce((SELECT max(c.generation) FROM tallystick_event_consumers c
+		WHERE c.bound = -1 AND c.seen_us < ?1), 0))`
+	forgetClosed = `DELETE FROM tallystick_event_consumers WHERE bound = -1 AND seen_us < ?1`
 
 	upsertAside = `INSERT INTO tallystick_event_asides AS a (consumer, runner, id, position, at_us, attempts, declined, reason, event) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-		ON CONFLICT (consumer, runner, id) DO UPDATE SET at_us = excluded.at_us, attempts = a.attempts + excluded.attempts, declined = excluded.declined, reason = excluded.reason`
-	listAsides = `SELECT a.runner, a.at_us, a.attempts, a.declined, a.reason, a.event FROM tallystick_event_asides a
+		ON CONFLICT (consumer, runner, id) DO UPDATE SET at_us = excluded.at_us, attempts = a.attempts + excluded.attempts, declined = excluded.declined, last_reason = excluded.reason`
+	listAsides = `SELECT a.runner, a.at_us, a.attempts, a.declined, a.reason, coalesce(a.last_reason, ''), a.event FROM tallystick_event_asides a
 		WHERE a.consumer = ?1 AND (a.position, a.runner) > (?2, ?3) ORDER BY a.position, a.runner LIMIT ?4`
 	deleteAside = `DELETE FROM tallystick_event_asides WHERE consumer = ?1 AND runner = ?2 AND id = ?3`
 

@@ -23,6 +23,7 @@ import (
 type Store struct {
 	db      *sqlitetx.DB
 	witness eventlog.Witness
+	written written
 }
 
 var _ eventlog.Store = (*Store)(nil)
@@ -209,10 +210,15 @@ func (s *Store) At(ctx context.Context, position int64) (eventlog.Cursor, error)
 }
 
 // HeadTx is the cursor of the snapshot of a caller's transaction that only reads: a state that is read there, and this
-// cursor, are together what a late joiner needs.
+// cursor, are together what a late joiner needs. In one that has appended, the cursor would have delivered what may yet be rolled
+// back, and whatever takes its position then would be lost. What the transaction wrote otherwise than by AppendTx and SaveTx of this
+// store is not noticed: the caller must not.
 //
-// Errors: eventlog.ErrUnavailable.
+// Errors: eventlog.ErrInTransaction, eventlog.ErrUnavailable.
 func (s *Store) HeadTx(ctx context.Context, tx *sql.Tx) (eventlog.Cursor, error) {
+	if s.written.has(tx) {
+		return eventlog.Cursor{}, eventlog.ErrInTransaction
+	}
 	v, err := view(callersTx{ctx, tx})
 	if err != nil {
 		return eventlog.Cursor{}, coreError(err)

@@ -35,6 +35,8 @@ func TestCallersTransactions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(2), out[0].Version, "a refusal left the transaction usable, and nothing in it")
 		require.NoError(t, s.SaveTx(ctx, tx, c))
+		_, err = s.HeadTx(ctx, tx)
+		require.ErrorIs(t, err, eventlog.ErrInTransaction, "what it appended may yet be rolled back")
 		if !keep {
 			require.NoError(t, tx.Rollback())
 			continue

@@ -15,6 +15,8 @@ var checkpointCases = []suiteCase{
 	{name: "Claim/FencesTheLastOwner", run: claimFences},
 	{name: "Claim/RaceHasOneOwner", run: claimRace},
 	{name: "Claim/RefusesWhatIsMalformed", run: claimMalformed},
+	{name: "Claim/TakesOnlyWhatNobodyTouched", run: claimSeen},
+	{name: "Claim/GenerationsNeverBeginAnew", run: claimNeverAnew},
 	{name: "Checkpoints/SayWhoLags", run: checkpointsList},
 	{name: "SetAside/WaitsForAnOperator", run: asideWaits},
 	{name: "SetAside/IsListedInPages", run: asidePages},
@@ -106,6 +108,41 @@ func claimRace(k *kit) {
 	k.truth(owners == 1, "%d owners can save", owners)
 }
 
+func claimSeen(k *kit) {
+	k.put(k.some("a", eventlog.Any, 1))
+	own := k.claim("c", "p", eventlog.Cursor{})
+	take := func(seen eventlog.Checkpoint) (eventlog.Checkpoint, error) {
+		return k.s.Claim(k.ctx, eventlog.Claim{Consumer: "c", Producer: "p", Owner: "other", Seen: &seen})
+	}
+	seen := must(k.s.Checkpoints(k.ctx, "c"))(k)[0]
+	k.ok(k.s.Save(k.ctx, own)) // it lives
+	_, err := take(seen)
+	k.is(err, eventlog.ErrTaken, "what was saved since it was seen")
+	seen = must(k.s.Checkpoints(k.ctx, "c"))(k)[0]
+	own = must(k.s.Claim(k.ctx, eventlog.Claim{Consumer: "c", Producer: "p", Owner: "p"}))(k)
+	_, err = take(seen)
+	k.is(err, eventlog.ErrTaken, "what was claimed since it was seen")
+	k.ok(k.s.Save(k.ctx, own))
+	got := must(take(must(k.s.Checkpoints(k.ctx, "c"))(k)[0]))(k)
+	k.truth(got.Owner == "other" && got.Generation == own.Generation+1, "what nobody touched: %+v", got)
+	k.is(k.s.Save(k.ctx, own), eventlog.ErrTaken, "the last owner")
+	seen = must(k.s.Checkpoints(k.ctx, "c"))(k)[0]
+	k.ok(k.s.Drop(k.ctx, got))
+	_, err = take(seen)
+	k.is(err, eventlog.ErrTaken, "what is gone")
+	k.truth(len(must(k.s.Checkpoints(k.ctx, "c"))(k)) == 0, "and is not made")
+}
+
+func claimNeverAnew(k *kit) {
+	k.put(k.some("a", eventlog.Any, 1))
+	slept := k.claim("c", eventlog.Unknown, eventlog.Cursor{})
+	slept.Cursor = must(k.s.Head(k.ctx))(k)
+	k.ok(k.s.Drop(k.ctx, eventlog.Checkpoint{Consumer: "c"}))
+	k.claim("c", eventlog.Unknown, eventlog.Cursor{})
+	k.is(k.s.Save(k.ctx, slept), eventlog.ErrTaken, "a save of who slept through a drop and a claim")
+	k.truth(must(k.s.Checkpoints(k.ctx, "c"))(k)[0].Behind == 1, "nothing of it was written")
+}
+
 func claimMalformed(k *kit) {
 	for name, c := range map[string]eventlog.Claim{
 		"no consumer": {Owner: "me"}, "no owner": {Consumer: "c"}, "a long consumer": {Consumer: strings.Repeat("c", 201), Owner: "me"},
@@ -138,13 +175,14 @@ func asideWaits(k *kit) {
 	a := eventlog.Aside{Consumer: "c", Runner: "p", Event: events[0], Reason: "why\x00 \xff" + strings.Repeat("é", 2000), Attempts: 3, Declined: true}
 	k.ok(k.s.SetAside(k.ctx, a))
 	list := must(k.s.ListAside(k.ctx, eventlog.AsideQuery{Consumer: "c"}))(k)
-	k.truth(len(list) == 1 && list[0].Attempts == 3 && list[0].Declined && list[0].Runner == "p", "it is listed as %+v", list)
+	k.truth(len(list) == 1 && list[0].Attempts == 3 && list[0].Last == "" && list[0].Declined && list[0].Runner == "p", "it is listed as %+v", list)
 	k.truth(strings.HasPrefix(list[0].Reason, "why ?é") && len(list[0].Reason) <= 2000, "its reason is kept as far as it goes: %.20q", list[0].Reason)
 	same(k, list[0].Event, events[0], "the event is kept whole")
 	a.Reason, a.Attempts, a.Declined = "again", 1, false
 	k.ok(k.s.SetAside(k.ctx, a))
 	list = must(k.s.ListAside(k.ctx, eventlog.AsideQuery{Consumer: "c"}))(k)
-	k.truth(len(list) == 1 && list[0].Attempts == 4 && list[0].Reason == "again" && !list[0].Declined, "a repetition counts: %+v", list)
+	k.truth(len(list) == 1 && list[0].Attempts == 4 && list[0].Last == "again" && !list[0].Declined, "a repetition counts: %+v", list)
+	k.truth(strings.HasPrefix(list[0].Reason, "why ?é"), "and leaves the first reason: %.20q", list[0].Reason)
 	must(k.s.Prune(k.ctx, eventlog.Prune{Before: k.later()}))(k)
 	k.truth(len(must(k.s.ListAside(k.ctx, eventlog.AsideQuery{Consumer: "c"}))(k)) == 1, "retention does not touch it")
 	k.is(k.s.TakeBack(k.ctx, "c", "q", events[0].ID), eventlog.ErrNotFound, "another's")
@@ -179,6 +217,7 @@ func asidePages(k *kit) {
 var pruneCases = []suiteCase{
 	{name: "Prune/TakesTheOldAndNoOthers", run: pruneOld},
 	{name: "Prune/OvertakesNoCheckpoint", run: pruneCheckpoint},
+	{name: "Prune/IsNotHeldByClosedOnes", run: pruneClosed},
 	{name: "Prune/TellsWhoComesTooLate", run: pruneTells},
 	{name: "Prune/StreamsGoOnWhereTheyWere", run: pruneStreams},
 	{name: "Prune/StopsWhereItIsTold", run: pruneLimit},
@@ -214,6 +253,33 @@ func pruneCheckpoint(k *kit) {
 	k.ok(k.s.Drop(k.ctx, c))
 	out = must(k.s.Prune(k.ctx, eventlog.Prune{Before: k.later()}))(k)
 	k.truth(out.Events == 3 && out.HeldBy == "", "what went without it: %+v", out)
+}
+
+func pruneClosed(k *kit) {
+	k.put(k.some("a", eventlog.Any, 3))
+	c := k.claim("c", "p", eventlog.Cursor{})
+	c.Left, c.Closed, c.Bound = true, true, 9
+	k.ok(k.s.Save(k.ctx, c))
+	young := must(k.s.Checkpoints(k.ctx, "c"))(k)[0]
+	k.truth(young.Closed && young.Left && young.Generation == c.Generation, "it is listed as %+v", young)
+	k.await("the events are old", func() bool { return k.later().After(young.SeenAt.Add(time.Microsecond)) })
+	k.ok(k.s.Save(k.ctx, c)) // it is younger than they are
+	seen := must(k.s.Checkpoints(k.ctx, "c"))(k)[0].SeenAt
+	out := must(k.s.Prune(k.ctx, eventlog.Prune{Before: seen}))(k)
+	k.truth(out.Events == 3 && out.HeldBy == "", "what went: %+v", out)
+	other := must(k.s.Claim(k.ctx, eventlog.Claim{Consumer: "c", Producer: "p", Owner: "other"}))(k)
+	k.truth(other.Closed && other.Skipped == 3, "another's claim does not open it, and says what it has not delivered: %+v", other)
+	back := must(k.s.Claim(k.ctx, eventlog.Claim{Consumer: "c", Producer: "p", Owner: "p"}))(k)
+	k.truth(!back.Closed && back.Bound == 0 && back.Skipped == 0, "its producer's does: %+v", back)
+	b := k.some("b", eventlog.Any, 2)
+	k.put(b)
+	got := must(k.s.Read(k.ctx, eventlog.Read{Cursor: back.Cursor, Registered: true}))(k)
+	k.truth(len(got.Events) == 2 && got.Events[0].ID == b.Events[0].ID, "and goes on with what is left")
+	back.Closed = true
+	k.ok(k.s.Save(k.ctx, back))
+	must(k.s.Prune(k.ctx, eventlog.Prune{Before: k.later()}))(k)
+	k.truth(len(must(k.s.Checkpoints(k.ctx, "c"))(k)) == 0, "it is forgotten when it is as old as what goes")
+	k.truth(k.claim("c", "p", must(k.s.Head(k.ctx))(k)).Generation > back.Generation, "and never made anew as it was")
 }
 
 func pruneTells(k *kit) {

@@ -23,6 +23,11 @@ var logCases = []suiteCase{
 	{name: "Log/AdoptionEndsWithTheLease", run: logLeaseLost},
 	{name: "Log/SlowProducersTakeTheirOwnBack", run: logTakesBack},
 	{name: "Log/ARestartRepeatsWhatWasNotSaved", run: logRepeats},
+	{name: "Log/WhatAClosedProducerAppendsIsAdopted", run: logSweeps},
+	{name: "Log/SlowHandlersSayThatTheyLive", run: logBeats},
+	{name: "Log/WhatComesAfterRunIsNotLost", run: logAfterRun},
+	{name: "Log/WhatFailsAgainKeepsNobody", run: logRetries},
+	{name: "Log/AProducerWhoseCheckpointIsGoneGoesOn", run: logGoesOn},
 	{name: "Log/JoinsLateWithAState", run: logJoins},
 	{name: "Log/SharedAppendsFailAlone", run: logShares},
 	{name: "Log/StampedAppendsAreTheProcesss", needs: Features{Open: true}, run: logStamps},
@@ -205,14 +210,44 @@ func logPoison(k *kit) {
 	k.is(err, eventlog.ErrNotFound, "a subscription that is none")
 }
 
+// logRetries: several that fail for good, and one that would not, in turns of one.
+func logRetries(k *kit) {
+	var h heard
+	var mended sync.Map
+	l := k.log(k.s, eventlog.Options{Attempts: 1, Subscriptions: []eventlog.Subscription{eventlog.Effect("export", func(_ context.Context, e eventlog.Recorded, _ eventlog.Appender) error {
+		h.note(e)
+		if _, is := mended.Load(e.ID); is {
+			return nil
+		}
+		return fmt.Errorf("failure %d", h.count(e.ID))
+	})}})
+	stop := k.run(l)
+	a := k.unstamped("bad", 4)
+	must(l.Append(k.ctx, a))(k)
+	k.await("all are set aside", func() bool { return l.Status().Subscriptions[0].Aside == 4 })
+	stop()
+	mended.Store(a.Events[2].ID, true)
+	done := 0
+	for range 3 {
+		done += must(l.Retry(k.ctx, "export", 1))(k)
+	}
+	k.truth(done == 1, "the third had its turn behind two that fail: %d", done)
+	k.truth(must(l.Retry(k.ctx, "export", 0))(k) == 0, "a full turn tries each")
+	for i, want := range []int{3, 3, 2, 2} {
+		k.truth(h.count(a.Events[i].ID) == want, "event %d was tried %d times", i, h.count(a.Events[i].ID))
+	}
+	first := must(k.s.ListAside(k.ctx, eventlog.AsideQuery{Consumer: "export"}))(k)[0]
+	k.truth(first.Reason == "failure 1" && first.Last == "failure 3", "the first reason and the last: %+v", first)
+}
+
 func logDeclines(k *kit) {
 	h, _, _, list := k.aside(func() error { return fmt.Errorf("no record of it: %w", eventlog.ErrDeclined) })
 	k.truth(h.count(list[0].Event.ID) == 1 && list[0].Declined && list[0].Attempts == 1, "declined once: %+v", list[0])
 }
 
 func logPanics(k *kit) {
-	_, _, _, list := k.aside(func() error { panic("nil map") })
-	k.truth(strings.Contains(list[0].Reason, "panic") && list[0].Attempts == 1, "set aside: %+v", list[0])
+	_, _, _, list := k.aside(func() error { panic("token-123") })
+	k.truth(strings.Contains(list[0].Reason, "panic") && strings.Contains(list[0].Reason, "string") && !strings.Contains(list[0].Reason, "123") && list[0].Attempts == 1, "set aside: %+v", list[0])
 }
 
 func logUpcasts(k *kit) {
@@ -258,8 +293,9 @@ func logAdopts(k *kit) {
 		again := must(l.Adopt(k.ctx, eventlog.Adopt{Idle: time.Nanosecond}))(k)
 		k.truth(again.Events == 0, "nothing is left: %+v", again)
 		k.put(k.some("c", eventlog.Any, 1))
-		return len(must(k.s.Checkpoints(k.ctx, "export"))(k)) == 1
+		return k.checkpoint("export", gone.Producer()).Closed
 	})
+	k.truth(!k.checkpoint("export", l.Producer()).Closed, "its own is open")
 	k.truth(len(must(k.s.Checkpoints(k.ctx, "alert"))(k)) == 1, "effects that this program does not know wait for one that does")
 }
 
@@ -301,8 +337,8 @@ func logTakesBack(k *kit) {
 		k.truth(quick.count(id) == 1, "%s was adopted %d times", id, quick.count(id))
 	}
 	k.await("it has its checkpoint back", func() bool {
-		list := must(k.s.Checkpoints(k.ctx, "export"))(k)
-		return len(list) == 1 && list[0].Owner == owner.Producer()
+		c := k.checkpoint("export", owner.Producer())
+		return c.Owner == owner.Producer() && !c.Closed
 	})
 }
 

@@ -1,0 +1,2 @@
+ALTER TABLE {{schema}}.event_asides DROP COLUMN last_reason;
+ALTER TABLE {{schema}}.event_log DROP COLUMN generation;
