@@ -168,16 +168,98 @@ func TestCacheDoesNotShareACallersDeparture(t *testing.T) {
 	})
 }
 
-func TestCacheDoesNotKeepWhatWasEvictedMeanwhile(t *testing.T) {
-	f := &fake{}
-	c := keys.NewCache(f, nil)
-	f.answer = func(ctx context.Context, presented string) (keys.Principal, error) {
-		p, err := keyOf(ctx, presented)
-		c.Evict("a") // an edit, after the row was read
-		return p, err
+// evictions are the ways in which the principal of "a:1", of team "red", is forgotten.
+var evictions = map[string]func(*keys.Cache){
+	"the key's":    func(c *keys.Cache) { c.Evict("a") },
+	"the team's":   func(c *keys.Cache) { c.EvictTeam("red") },
+	"everything's": func(c *keys.Cache) { c.Clear() },
+	"an event's":   func(c *keys.Cache) { c.Follow("key/a") },
+}
+
+// TestCacheDoesNotResurrect: a look-up has read the row, the row is edited, the eviction comes, and only then the look-up ends. It
+// answers those who came before. Who comes after the eviction has an answer from after it, at once and later.
+func TestCacheDoesNotResurrect(t *testing.T) {
+	for name, evict := range evictions {
+		synctest.Test(t, func(t *testing.T) {
+			release, revision := make(chan struct{}), int64(1)
+			f := &fake{}
+			f.answer = func(context.Context, string) (keys.Principal, error) {
+				p := keys.Principal{KeyID: "a", TeamID: "red", Key: keys.Key{Revision: revision}} // read, and then it takes its time
+				if f.calls.Load() == 1 {
+					<-release
+				}
+				return p, nil
+			}
+			c := keys.NewCache(f, nil)
+			var before sync.WaitGroup
+			for range 3 {
+				before.Go(func() {
+					p, err := c.Resolve(t.Context(), "a:1")
+					assert.NoError(t, err)
+					assert.EqualValues(t, 1, p.Key.Revision)
+				})
+			}
+			synctest.Wait() // one asks, two wait for it
+			revision = 2
+			evict(c)
+			after := func(rule string) {
+				t.Helper()
+				p, err := c.Resolve(t.Context(), "a:1")
+				require.NoError(t, err)
+				require.EqualValues(t, 2, p.Key.Revision, "%s eviction: %s", name, rule)
+			}
+			after("nobody joins a look-up from before it")
+			close(release)
+			before.Wait()
+			after("a look-up from before it is not kept")
+			require.EqualValues(t, 2, f.calls.Load(), "what came after it is")
+			require.Equal(t, 1, c.Len())
+		})
 	}
-	_, err := c.Resolve(t.Context(), "a:1")
-	require.NoError(t, err)
+}
+
+// TestCacheKeepsNothingOfALookUpThatWasEvicted is the same with nobody in between.
+func TestCacheKeepsNothingOfALookUpThatWasEvicted(t *testing.T) {
+	for name, evict := range evictions {
+		f := &fake{}
+		c := keys.NewCache(f, nil)
+		f.answer = func(ctx context.Context, presented string) (keys.Principal, error) {
+			evict(c) // an edit, after the row was read
+			return keyOf(ctx, presented)
+		}
+		_, err := c.Resolve(t.Context(), "a:1")
+		require.NoError(t, err)
+		require.Zero(t, c.Len(), name)
+	}
+}
+
+func TestCacheFollowsStreams(t *testing.T) {
+	f := &fake{answer: func(ctx context.Context, presented string) (keys.Principal, error) {
+		id, team, _ := strings.Cut(presented, ":")
+		return keys.Principal{KeyID: id, TeamID: team}, nil
+	}}
+	c := keys.NewCache(f, nil)
+	fill := func() {
+		c.Clear()
+		require.Zero(t, c.Len())
+		for _, presented := range []string{"a:red", "b:red", "c:blue", "a2:red"} {
+			_, err := c.Resolve(t.Context(), presented)
+			require.NoError(t, err)
+		}
+	}
+	for stream, left := range map[string]int{"key/a": 3, "team/red": 1, "team/blue": 3, "key/never": 4, "keys": 4, "team/a": 4, "key/red": 4} {
+		fill()
+		require.True(t, c.Follow(stream), stream)
+		require.Equal(t, left, c.Len(), stream)
+	}
+	fill()
+	for _, stream := range []string{"", "policies", "keys/a", "teams", "account/1", "upstream/key/a"} {
+		require.False(t, c.Follow(stream), stream)
+	}
+	require.Equal(t, 4, c.Len())
+	c.EvictTeam("red")
+	c.EvictTeam("red")
+	c.Evict("c")
 	require.Zero(t, c.Len())
 }
 
@@ -200,8 +282,13 @@ func TestCacheConcurrently(t *testing.T) {
 				p, err := c.Resolve(t.Context(), id+":x")
 				assert.NoError(t, err)
 				assert.Equal(t, id, p.KeyID)
-				if n%7 == 0 {
+				switch n % 21 {
+				case 0:
 					c.Evict(id)
+				case 7:
+					c.EvictTeam("")
+				case 14:
+					c.Clear()
 				}
 			}
 		})

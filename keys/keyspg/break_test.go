@@ -158,13 +158,14 @@ func (e *edit) everywhere(t *testing.T) {
 	direct, err := keyspg.New(db.Pool, &keyspg.Options{Schema: db.Schema})
 	require.NoError(t, err)
 	require.NoError(t, direct.Migrate(ctx))
+	log, events := recording(t, db.Pool, db.Schema) // whose hints go around the proxy
 	proxy, err := pgwire.Start(db.DSN)
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
 	pool := pgtest.Connect(t, proxy.DSN(), func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 1, pgx.QueryExecModeExec
 	})
-	through, err := keyspg.New(pool, &keyspg.Options{Schema: db.Schema})
+	through, err := keyspg.New(pool, &keyspg.Options{Schema: db.Schema, Events: events})
 	require.NoError(t, err)
 	connected := func() bool { return pool.Ping(ctx) == nil }
 
@@ -177,14 +178,22 @@ func (e *edit) everywhere(t *testing.T) {
 	require.Equal(t, e.inForce != nil, asked[pgwire.Client] > 0, "who edits commits, and who looks does not")
 	faults := pgwire.Everywhere(seen, pgwire.Cut, false)
 	require.NotEmpty(t, faults)
+	told := len(toldBy(t, log)) // of the one that went well
+	require.Equal(t, e.inForce != nil, told > 0)
 	for i, f := range pgwire.Sample(faults) {
 		at := newTarget(t, direct, i+1)
+		before := len(toldBy(t, log))
 		require.Eventually(t, connected, 30*time.Second, time.Millisecond)
 		happened := proxy.Arm(f)
 		err := e.do(ctx, through, at)
 		<-happened
 		require.Eventually(t, connected, 30*time.Second, time.Millisecond)
+		if e.inForce != nil { // what is in force was told, and what is not was not
+			require.Equal(t, e.inForce(t, at), len(toldBy(t, log)) == before+told)
+			require.Contains(t, []int{before, before + told}, len(toldBy(t, log)))
+		}
 		e.judge(t, through, at, err, f.At > asked[f.From])
+		require.Len(t, toldBy(t, log), before+told, "once, whatever was repeated")
 		if t.Failed() {
 			t.Fatalf("at %+v: %v", f, err)
 		}

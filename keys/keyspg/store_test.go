@@ -1,6 +1,7 @@
 package keyspg_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/keys"
 	"github.com/tallystick-go/tallystick/keys/keyspg"
@@ -25,6 +28,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 type place struct {
 	db    *pgtest.DB
 	ahead *atomic.Int64
+	tells bool
 }
 
 // places remembers them for the suite's hooks. adjust is how pools are opened.
@@ -32,20 +36,58 @@ type places struct {
 	mu     sync.Mutex
 	of     map[keys.Store]place
 	adjust func(*pgxpool.Config)
+	logs   map[keys.Store]*eventlogpg.Store // of those that tell their edits
 }
 
 func (p *places) open(t testing.TB, at place, format keys.Format) *keyspg.Store {
 	t.Helper()
-	s, err := keyspg.New(at.db.Connect(t, p.adjust), &keyspg.Options{
+	o := &keyspg.Options{
 		Schema: at.db.Schema, Tokens: format, Clock: func(now time.Time) time.Time { return now.Add(time.Duration(at.ahead.Load())) },
-	})
+	}
+	pool := at.db.Connect(t, p.adjust)
+	var log *eventlogpg.Store
+	if at.tells {
+		log, o.Events = recording(t, pool, at.db.Schema)
+	}
+	s, err := keyspg.New(pool, o)
 	require.NoError(t, err)
 	require.NoError(t, s.Migrate(t.Context()))
 	require.NoError(t, s.Check(t.Context()))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of[s] = at
+	if log != nil {
+		p.logs[s] = log
+	}
 	return s
+}
+
+// recording makes a log beside the keys, and what appends to it.
+func recording(t testing.TB, pool *pgxpool.Pool, schema string) (*eventlogpg.Store, *eventlogpg.Recorder) {
+	t.Helper()
+	log, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: schema})
+	require.NoError(t, err)
+	require.NoError(t, log.Migrate(context.Background()))
+	l, err := eventlog.New(log, nil)
+	require.NoError(t, err)
+	r, err := eventlogpg.NewRecorder(log, l)
+	require.NoError(t, err)
+	return log, r
+}
+
+// toldBy reads all that a log has.
+func toldBy(t testing.TB, log eventlog.Store) (out []keys.Event) {
+	t.Helper()
+	for c := (eventlog.Cursor{}); ; {
+		page, err := log.Read(context.Background(), eventlog.Read{Cursor: c, Limit: eventlog.MaxPage})
+		require.NoError(t, err)
+		for _, e := range page.Events {
+			out = append(out, keys.Event{ID: e.ID, Type: e.Type, Stream: e.Stream, Schema: e.Schema, Data: e.Data})
+		}
+		if c = page.Next; !page.More {
+			return out
+		}
+	}
 }
 
 func (p *places) where(s keys.Store) place {
@@ -58,20 +100,27 @@ func harness(adjust func(*pgxpool.Config)) keystest.Harness { return harnessBehi
 
 // harnessBehind opens its stores through something that stands in front of the shared server.
 func harnessBehind(dsn string, adjust func(*pgxpool.Config)) keystest.Harness {
-	p := &places{of: map[keys.Store]place{}, adjust: adjust}
-	fresh := func(t testing.TB, format keys.Format) keys.Store {
+	p := &places{of: map[keys.Store]place{}, adjust: adjust, logs: map[keys.Store]*eventlogpg.Store{}}
+	fresh := func(t testing.TB, format keys.Format, tells bool) keys.Store {
 		db := pgtest.New(t)
 		if dsn != "" {
 			db.DSN = dsn
 		}
-		return p.open(t, place{db, new(atomic.Int64)}, format)
+		return p.open(t, place{db, new(atomic.Int64), tells}, format)
 	}
 	return keystest.Harness{
-		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true},
-		New:      func(t testing.TB) keys.Store { return fresh(t, keys.Format{}) },
-		NewWith:  fresh,
-		Reopen:   func(t testing.TB, s keys.Store) keys.Store { return p.open(t, p.where(s), keys.Format{}) },
-		Advance:  func(_ testing.TB, s keys.Store, d time.Duration) { p.where(s).ahead.Add(int64(d)) },
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true, Events: true},
+		New:      func(t testing.TB) keys.Store { return fresh(t, keys.Format{}, false) },
+		NewWith:  func(t testing.TB, f keys.Format) keys.Store { return fresh(t, f, false) },
+		Telling:  func(t testing.TB) keys.Store { return fresh(t, keys.Format{}, true) },
+		Events: func(t testing.TB, s keys.Store) []keys.Event {
+			p.mu.Lock()
+			log := p.logs[s]
+			p.mu.Unlock()
+			return toldBy(t, log)
+		},
+		Reopen:  func(t testing.TB, s keys.Store) keys.Store { return p.open(t, p.where(s), keys.Format{}) },
+		Advance: func(_ testing.TB, s keys.Store, d time.Duration) { p.where(s).ahead.Add(int64(d)) },
 	}
 }
 

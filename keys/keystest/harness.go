@@ -22,6 +22,7 @@ type Features struct {
 	Clock   bool // tests can move the store's clock: needs Advance
 	Formats bool // other token formats can be accepted: needs NewWith
 	Rows    bool // the store is a keys.Importer; where it is a keys.Exporter as well, that too
+	Events  bool // edits can be told in their transactions: needs Telling and Events
 }
 
 // Harness makes stores of one adapter for the suite.
@@ -35,11 +36,16 @@ type Harness struct {
 	Reopen func(t testing.TB, s keys.Store) keys.Store
 	// Advance moves the clock of s and of every other handle on its data.
 	Advance func(t testing.TB, s keys.Store, d time.Duration)
+	// Telling is New with edits that are told. New's need not be.
+	Telling func(t testing.TB) keys.Store
+	// Events lists what was told of the data of a store that tells, by position.
+	Events func(t testing.TB, s keys.Store) []keys.Event
 }
 
 type suiteCase struct {
 	name  string
 	needs Features
+	told  bool // in the end what was told is held against what there is, where the adapter tells
 	run   func(k *kit)
 }
 
@@ -54,13 +60,15 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("keystest: Features.Handles is claimed but Harness.Reopen is missing")
 	case h.Features.Clock && h.Advance == nil:
 		t.Fatal("keystest: Features.Clock is claimed but Harness.Advance is missing")
+	case h.Features.Events && (h.Telling == nil || h.Events == nil):
+		t.Fatal("keystest: Features.Events is claimed but Harness.Telling or Harness.Events is missing")
 	case h.Features.Formats && h.NewWith == nil:
 		t.Fatal("keystest: Features.Formats is claimed but Harness.NewWith is missing")
 	}
 	seen := make(map[string]bool)
 	for _, group := range [][]suiteCase{
 		teamCases, createKeyCases, editKeyCases, revokeCases, rotateCases, resolveCases, listCases,
-		bootstrapCases, importCases, raceCases, storeCases,
+		bootstrapCases, importCases, raceCases, storeCases, eventCases,
 	} {
 		for _, c := range group {
 			if seen[c.name] {
@@ -71,14 +79,22 @@ func Run(t *testing.T, h Harness) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
-				c.run(&kit{T: t, h: h, s: h.New(t), ctx: t.Context()})
+				k := &kit{T: t, h: h, ctx: t.Context()}
+				if !h.Features.Events || !c.told && !c.needs.Events {
+					k.s = h.New(t)
+					c.run(k)
+					return
+				}
+				k.s = h.Telling(t)
+				c.run(k)
+				k.audit()
 			})
 		}
 	}
 }
 
 func (f Features) cover(needs Features) bool {
-	return (f.Handles || !needs.Handles) && (f.Clock || !needs.Clock) && (f.Formats || !needs.Formats) && (f.Rows || !needs.Rows)
+	return (f.Handles || !needs.Handles) && (f.Clock || !needs.Clock) && (f.Formats || !needs.Formats) && (f.Rows || !needs.Rows) && (f.Events || !needs.Events)
 }
 
 // kit is what a case works with.

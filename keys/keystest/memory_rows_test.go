@@ -41,6 +41,7 @@ func (m *memory) Bootstrap(ctx context.Context, b keys.Bootstrap) (keys.Bootstra
 		}
 		if err == nil {
 			m.add(add)
+			m.tell(add.CreationEvents()...)
 		}
 		return done, err
 	})
@@ -61,6 +62,9 @@ func (m *memory) Import(ctx context.Context, rows iter.Seq2[keys.Rows, error]) (
 		})
 		if err == nil || m.mistake == "an import stops half-way" {
 			m.replace(after)
+		}
+		if err == nil {
+			m.tell(done.Events(now)...)
 		}
 		return done, err
 	})

@@ -27,13 +27,25 @@ type memory struct {
 	unknown map[string]bool // a mistake's memory
 
 	declared map[keys.Name]keys.Declared
+	told     *[]keys.Event
 }
 
 func newMemory(mistake string, format keys.Format) *memory {
 	return &memory{
 		mu: new(sync.Mutex), mistake: mistake, format: format, ahead: new(time.Duration),
 		teams: map[string]keys.Team{}, keys: map[string]keys.Key{}, secrets: map[keys.Hash]keys.Secret{}, unknown: map[string]bool{},
-		declared: map[keys.Name]keys.Declared{},
+		declared: map[keys.Name]keys.Declared{}, told: new([]keys.Event),
+	}
+}
+
+// tell keeps what an edit says of itself.
+func (m *memory) tell(events ...keys.Event) {
+	if m.mistake == "a creation is not told" {
+		events = slices.DeleteFunc(events, func(e keys.Event) bool { return strings.HasSuffix(e.Type, ".created") })
+	}
+	*m.told = append(*m.told, events...)
+	if m.mistake == "the newest is told first" {
+		slices.Reverse(*m.told)
 	}
 }
 
@@ -72,6 +84,7 @@ func (m *memory) CreateTeam(ctx context.Context, c keys.CreateTeam) (keys.Team, 
 			team.AllowedRegions = nil
 		}
 		m.teams[c.ID] = team
+		m.tell(team.CreationEvent())
 		return team.Clone(), nil
 	})
 }
@@ -96,9 +109,12 @@ func (m *memory) editTeam(ctx context.Context, id string, apply func(keys.Team, 
 		if !ok {
 			return keys.Team{}, keys.ErrNotFound
 		}
-		next, _, err := apply(current, now)
+		next, changed, err := apply(current, now)
 		if err == nil {
 			m.teams[id] = next
+		}
+		if err == nil && (changed || m.mistake == "a repetition is told") {
+			m.tell(next.EditEvent(current))
 		}
 		return next.Clone(), err
 	})
@@ -161,6 +177,7 @@ func (m *memory) CreateKey(ctx context.Context, c keys.CreateKey) (keys.CreatedK
 			return keys.CreatedKey{}, keys.ErrConflict
 		}
 		m.keys[key.ID], m.secrets[secret.Hash] = key, secret
+		m.tell(key.CreationEvent())
 		return keys.CreatedKey{Key: key.Clone(), Token: c.Token}, nil
 	})
 }
@@ -169,7 +186,7 @@ func (m *memory) UpdateKey(ctx context.Context, u keys.UpdateKey) (keys.Key, err
 	if err := u.Validate(); err != nil && m.mistake != "negative limits pass on update" {
 		return keys.Key{}, err
 	}
-	return m.editKey(ctx, u.ID, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
+	return m.editKey(ctx, u.ID, keys.Key.EditEvent, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
 		switch m.mistake {
 		case "an edit revives":
 			current.RevokedAt = nil
@@ -184,7 +201,7 @@ func (m *memory) RevokeKey(ctx context.Context, r keys.RevokeKey) (keys.Key, err
 	if err := r.Validate(); err != nil {
 		return keys.Key{}, err
 	}
-	key, err := m.editKey(ctx, r.ID, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
+	key, err := m.editKey(ctx, r.ID, keys.Key.EditEvent, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
 		if m.mistake == "revoking again stamps again" {
 			current.RevokedAt = nil
 		}
@@ -197,7 +214,7 @@ func (m *memory) RevokeKey(ctx context.Context, r keys.RevokeKey) (keys.Key, err
 }
 
 func (m *memory) RevokeSelf(ctx context.Context, p keys.Principal) (keys.Key, error) {
-	key, err := m.editKey(ctx, p.KeyID, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
+	key, err := m.editKey(ctx, p.KeyID, keys.Key.EditEvent, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
 		if m.mistake == "self-revocation compares nothing" {
 			return keys.RevokeKey{ID: p.KeyID}.Apply(current, now)
 		}
@@ -209,7 +226,7 @@ func (m *memory) RevokeSelf(ctx context.Context, p keys.Principal) (keys.Key, er
 	return key, err
 }
 
-func (m *memory) editKey(ctx context.Context, id string, apply func(keys.Key, time.Time) (keys.Key, bool, error)) (keys.Key, error) {
+func (m *memory) editKey(ctx context.Context, id string, told func(next, current keys.Key) keys.Event, apply func(keys.Key, time.Time) (keys.Key, bool, error)) (keys.Key, error) {
 	return under(ctx, m, func(now time.Time) (keys.Key, error) {
 		current, ok := m.keys[id]
 		if !ok {
@@ -220,9 +237,15 @@ func (m *memory) editKey(ctx context.Context, id string, apply func(keys.Key, ti
 			time.Sleep(time.Millisecond)
 			m.mu.Lock()
 		}
-		next, _, err := apply(current, now)
+		next, changed, err := apply(current, now)
 		if err == nil {
 			m.keys[id] = next
+		}
+		if err != nil && m.mistake == "a refusal is told" {
+			m.tell(current.EditEvent(current))
+		}
+		if err == nil && changed {
+			m.tell(told(next, current))
 		}
 		if m.mistake == "results are shared" {
 			return next, err
@@ -237,7 +260,15 @@ func (m *memory) RotateKey(ctx context.Context, r keys.RotateKey) (keys.RotatedK
 		return keys.RotatedKey{}, err
 	}
 	var done keys.Rotation
-	_, err = m.editKey(ctx, r.ID, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
+	told := func(_, _ keys.Key) keys.Event {
+		e := done.Event()
+		if m.mistake != "a hash is told" {
+			return e
+		}
+		e.Data = fmt.Appendf(nil, `{"x":"%x",%s`, [32]byte(done.Secret.Hash), e.Data[1:])
+		return e
+	}
+	_, err = m.editKey(ctx, r.ID, told, func(current keys.Key, now time.Time) (keys.Key, bool, error) {
 		var earlier *keys.Secret
 		for _, s := range m.secrets {
 			if (s.KeyID == r.ID || m.mistake == "rotation ids are global") && s.RotationID == r.RotationID && m.mistake != "a replay rotates again" {
@@ -376,9 +407,10 @@ func (m *memory) authenticate(hash keys.Hash, now time.Time) (keys.Principal, er
 func harness(mistake string) keystest.Harness {
 	with := func(_ testing.TB, f keys.Format) keys.Store { return newMemory(mistake, f) }
 	return keystest.Harness{
-		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true},
+		Features: keystest.Features{Handles: true, Clock: true, Formats: true, Rows: true, Events: true},
 		New:      func(t testing.TB) keys.Store { return with(t, keys.Format{}) },
 		NewWith:  with,
+		Telling:  func(t testing.TB) keys.Store { return with(t, keys.Format{}) },
 		Reopen: func(_ testing.TB, s keys.Store) keys.Store {
 			again := *s.(*memory)
 			if mistake == "revocations live in memory" {
@@ -391,5 +423,11 @@ func harness(mistake string) keystest.Harness {
 			return &again
 		},
 		Advance: func(_ testing.TB, s keys.Store, d time.Duration) { *s.(*memory).ahead += d },
+		Events: func(_ testing.TB, s keys.Store) []keys.Event {
+			m := s.(*memory)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return slices.Clone(*m.told)
+		},
 	}
 }

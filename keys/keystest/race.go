@@ -10,15 +10,15 @@ import (
 )
 
 var raceCases = []suiteCase{
-	{name: "CreateTeam/RaceHasOneWinner", run: raceCreateTeam},
-	{name: "CreateKey/RaceForATokenHasOneWinner", run: raceToken},
-	{name: "CreateKey/RaceWithTheTeamsDeletion", run: raceDeletion},
-	{name: "UpdateTeam/RaceHasOneWinner", run: raceUpdateTeam},
-	{name: "UpdateKey/RaceHasOneWinner", run: raceUpdateKey},
-	{name: "UpdateKey/RaceWithRevocationNeverRevives", run: raceRevive},
-	{name: "RotateKey/RaceHasOneWinner", run: raceRotate},
-	{name: "RotateKey/RaceOfOneRotationShowsOneToken", run: raceReplay},
-	{name: "Resolve/SnapshotIsNeverTorn", run: raceTorn},
+	{name: "CreateTeam/RaceHasOneWinner", told: true, run: raceCreateTeam},
+	{name: "CreateKey/RaceForATokenHasOneWinner", told: true, run: raceToken},
+	{name: "CreateKey/RaceWithTheTeamsDeletion", told: true, run: raceDeletion},
+	{name: "UpdateTeam/RaceHasOneWinner", told: true, run: raceUpdateTeam},
+	{name: "UpdateKey/RaceHasOneWinner", told: true, run: raceUpdateKey},
+	{name: "UpdateKey/RaceWithRevocationNeverRevives", told: true, run: raceRevive},
+	{name: "RotateKey/RaceHasOneWinner", told: true, run: raceRotate},
+	{name: "RotateKey/RaceOfOneRotationShowsOneToken", told: true, run: raceReplay},
+	{name: "Resolve/SnapshotIsNeverTorn", told: true, run: raceTorn},
 }
 
 const racers = 12

@@ -14,8 +14,8 @@ var storeCases = []suiteCase{
 	{name: "Store/CancelledContextChangesNothing", run: storeCancelled},
 	{name: "Store/ErrorsGiveNothingAway", run: storeLeaks},
 	{name: "Store/SurvivesARestart", needs: Features{Handles: true}, run: storeRestart},
-	{name: "Store/RandomOperations", run: storeRandom},
-	{name: "Store/RandomOperationsOnTwoHandles", needs: Features{Handles: true}, run: storeRandomHandles},
+	{name: "Store/RandomOperations", told: true, run: storeRandom},
+	{name: "Store/RandomOperationsOnTwoHandles", needs: Features{Handles: true}, told: true, run: storeRandomHandles},
 }
 
 // everyCall calls every method once on team "red" and key "k".

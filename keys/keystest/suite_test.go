@@ -31,6 +31,7 @@ var mistakes = []string{
 	"expiry by the caller's clock", "expiry is not looked at", "revocations live in memory",
 	"a declaration overwrites", "a declaration brings back", "a conflict starts", "a conflict does its half", "declarations are forgotten", "a declared id is shared",
 	"an import leaves the revoked out", "an import begins anew", "an import overwrites", "an import stops half-way", "a grace is not imported",
+	"a creation is not told", "a repetition is told", "a refusal is told", "the newest is told first", "a hash is told",
 }
 
 // TestTheSuiteFindsMistakes runs the suite, in a process of its own, on a store with
