@@ -31,7 +31,8 @@ func TestCutAtEveryMessage(t *testing.T) {
 	pool := pgtest.Connect(t, proxy.DSN(), func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 1, pgx.QueryExecModeExec
 	})
-	through, err := policypg.New(pool, &policypg.Options{Schema: db.Schema})
+	log, events := recording(t, db.Pool, db.Schema) // whose hints go around the proxy
+	through, err := policypg.New(pool, &policypg.Options{Schema: db.Schema, Events: events})
 	require.NoError(t, err)
 
 	// broken makes the edit with a fault in it, and returns what was before.
@@ -53,9 +54,11 @@ func TestCutAtEveryMessage(t *testing.T) {
 		if testing.Short() && i%5 > 0 {
 			continue
 		}
+		told := len(toldBy(t, log))
 		was, err := broken(f)
 		now, lerr := direct.Mark(ctx)
 		require.NoError(t, lerr)
+		require.EqualValues(t, 3*(now.Revision-was.Revision), len(toldBy(t, log))-told, "what is in force was told, and what is not was not: %+v", f)
 		switch made := now.Revision - was.Revision; {
 		case err == nil:
 			require.EqualValues(t, 1, made, "%+v", f)
@@ -68,5 +71,6 @@ func TestCutAtEveryMessage(t *testing.T) {
 		now, err = direct.Mark(ctx)
 		require.NoError(t, err)
 		require.Equal(t, was.Revision+1, now.Revision, "%+v", f)
+		require.Equal(t, told+3, len(toldBy(t, log)), "once, whatever was repeated: %+v", f)
 	}
 }

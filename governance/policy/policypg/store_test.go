@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/governance/policy/policypg"
 	"github.com/tallystick-go/tallystick/governance/policy/policytest"
@@ -24,12 +26,20 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 type places struct {
 	mu     sync.Mutex
 	of     map[policy.Store]*pgtest.DB
+	logs   map[*pgtest.DB]*eventlogpg.Store // of those whose stores tell
 	adjust func(*pgxpool.Config)
 }
 
 func (p *places) open(t testing.TB, db *pgtest.DB) policy.Store {
 	t.Helper()
-	s, err := policypg.New(db.Connect(t, p.adjust), &policypg.Options{Schema: db.Schema})
+	pool, o := db.Connect(t, p.adjust), &policypg.Options{Schema: db.Schema}
+	p.mu.Lock()
+	tells := p.logs[db] != nil
+	p.mu.Unlock()
+	if tells {
+		_, o.Events = recording(t, pool, db.Schema)
+	}
+	s, err := policypg.New(pool, o)
 	require.NoError(t, err)
 	require.NoError(t, s.Migrate(t.Context()))
 	require.NoError(t, s.Check(t.Context()))
@@ -45,13 +55,52 @@ func (p *places) where(s policy.Store) *pgtest.DB {
 	return p.of[s]
 }
 
+// recording makes a log beside the policies, and what appends to it.
+func recording(t testing.TB, pool *pgxpool.Pool, schema string) (*eventlogpg.Store, *eventlogpg.Recorder) {
+	t.Helper()
+	log, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: schema})
+	require.NoError(t, err)
+	require.NoError(t, log.Migrate(context.Background()))
+	l, err := eventlog.New(log, nil)
+	require.NoError(t, err)
+	r, err := eventlogpg.NewRecorder(log, l)
+	require.NoError(t, err)
+	return log, r
+}
+
+// toldBy reads all that a log has of policies.
+func toldBy(t testing.TB, log eventlog.Store) (out []policy.Event) {
+	t.Helper()
+	page, err := log.Read(context.Background(), eventlog.Read{Limit: eventlog.MaxPage})
+	require.NoError(t, err)
+	require.False(t, page.More)
+	for _, e := range page.Events {
+		out = append(out, policy.Event{ID: e.ID, Type: e.Type, Stream: e.Stream, Schema: e.Schema, Data: e.Data})
+	}
+	return out
+}
+
 func harness(adjust func(*pgxpool.Config)) policytest.Harness {
-	p := &places{of: map[policy.Store]*pgtest.DB{}, adjust: adjust}
+	p := &places{of: map[policy.Store]*pgtest.DB{}, logs: map[*pgtest.DB]*eventlogpg.Store{}, adjust: adjust}
 	return policytest.Harness{
-		Features: policytest.Features{Handles: true, Barrier: true},
+		Features: policytest.Features{Handles: true, Barrier: true, Events: true},
 		New:      func(t testing.TB) policy.Store { return p.open(t, pgtest.New(t)) },
 		Reopen:   func(t testing.TB, s policy.Store) policy.Store { return p.open(t, p.where(s)) },
 		Hold:     func(t testing.TB, s policy.Store) func() { return admission(t, p.where(s)) },
+		Telling: func(t testing.TB) policy.Store {
+			db := pgtest.New(t)
+			log, _ := recording(t, db.Pool, db.Schema)
+			p.mu.Lock()
+			p.logs[db] = log
+			p.mu.Unlock()
+			return p.open(t, db)
+		},
+		Events: func(t testing.TB, s policy.Store) []policy.Event {
+			p.mu.Lock()
+			log := p.logs[p.of[s]]
+			p.mu.Unlock()
+			return toldBy(t, log)
+		},
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 type Features struct {
 	Handles bool // two handles see the same data, and it survives a restart: needs Reopen
 	Barrier bool // tests can stand for a running admission: needs Hold
+	Events  bool // edits can be told in their transactions: needs Telling and Events
 }
 
 // Harness makes stores of one adapter for the suite.
@@ -32,6 +33,10 @@ type Harness struct {
 	// Hold does to s what an admission does that has read the set and has not ended; release
 	// ends it.
 	Hold func(t testing.TB, s policy.Store) (release func())
+	// Telling is New with edits that are told. New's need not be.
+	Telling func(t testing.TB) policy.Store
+	// Events lists what was told of the data of a store that tells, by position.
+	Events func(t testing.TB, s policy.Store) []policy.Event
 }
 
 type suiteCase struct {
@@ -51,19 +56,25 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("policytest: Features.Handles is claimed but Harness.Reopen is missing")
 	case h.Features.Barrier && h.Hold == nil:
 		t.Fatal("policytest: Features.Barrier is claimed but Harness.Hold is missing")
+	case h.Features.Events && (h.Telling == nil || h.Events == nil):
+		t.Fatal("policytest: Features.Events is claimed but Harness.Telling or Harness.Events is missing")
 	}
 	seen := make(map[string]bool)
-	for _, group := range [][]suiteCase{applyCases, removeCases, raceCases, barrierCases, storeCases} {
+	for _, group := range [][]suiteCase{applyCases, removeCases, raceCases, barrierCases, storeCases, eventCases} {
 		for _, c := range group {
 			if seen[c.name] {
 				t.Fatalf("policytest: two cases are named %s", c.name)
 			}
 			seen[c.name] = true
-			if (c.needs.Handles && !h.Features.Handles) || (c.needs.Barrier && !h.Features.Barrier) {
+			if (c.needs.Handles && !h.Features.Handles) || (c.needs.Barrier && !h.Features.Barrier) || (c.needs.Events && !h.Features.Events) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
-				c.run(&kit{T: t, h: h, s: h.New(t), ctx: t.Context()})
+				open := h.New
+				if c.needs.Events {
+					open = h.Telling
+				}
+				c.run(&kit{T: t, h: h, s: open(t), ctx: t.Context()})
 			})
 		}
 	}
