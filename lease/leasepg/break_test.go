@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -215,24 +214,4 @@ func TestAnotherSchemaIsAnotherOrigin(t *testing.T) {
 		_, err := other.Acquire(t.Context(), lease.Claim{Name: n, Holder: "a", TTL: time.Minute})
 		require.ErrorIs(t, err, lease.ErrHistoryRegressed)
 	}
-}
-
-// A standby answers what was; it is not asked, and nobody leads there.
-func TestStandbyIsRefused(t *testing.T) {
-	if os.Getenv(pgwire.EnvEach) != "" {
-		t.Skip("two servers of its own: for runs that have time for every fault")
-	}
-	srv := pgtest.Own(t)
-	pool := pgtest.Connect(t, srv.DSN(), nil)
-	l, err := leasepg.New(pool, nil)
-	require.NoError(t, err)
-	require.NoError(t, l.Migrate(t.Context()))
-	acquire(t, l, "a", time.Minute)
-	standby := pgtest.Standby(t, srv)
-	behind, err := leasepg.New(pgtest.Connect(t, standby.DSN(), nil), nil)
-	require.NoError(t, err)
-	_, err = behind.Look(t.Context(), name)
-	require.ErrorIs(t, err, lease.ErrUnavailable)
-	_, err = behind.Acquire(t.Context(), lease.Claim{Name: name, Holder: "b", TTL: time.Minute})
-	require.ErrorIs(t, err, lease.ErrUnavailable)
 }

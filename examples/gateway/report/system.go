@@ -73,6 +73,8 @@ const (
 
 // History says whether the database was seen to go back in time: what is refused then is not admitted.
 type History struct {
-	Regressed bool   `json:"regressed"`
-	Why       string `json:"why,omitempty"`
+	Regressed bool     `json:"regressed"`
+	Leases    []string `json:"leases,omitempty"` // that show less
+	Log       bool     `json:"log,omitempty"`    // the event log shows less
+	Why       string   `json:"why,omitempty"`
 }

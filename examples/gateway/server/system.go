@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 
 	"github.com/tallystick-go/tallystick/eventlog"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
@@ -22,11 +23,9 @@ func (s *Server) system(context.Context) (report.System, error) {
 	b := s.coordination
 	out.Instance, out.CoordinatesWithPeers = b.Instance(), b.Leaser.Shared()
 	_, out.ManagesFleet = b.Keeper.Held(coordination.FleetLease)
-	for _, st := range b.Keeper.Status() {
+	leases := b.Keeper.Status()
+	for _, st := range leases {
 		out.Leases = append(out.Leases, leaseOf(st, b.Keeper.Holder()))
-		if st.Regressed {
-			out.History = report.History{Regressed: true, Why: "the leases show less than this gateway has seen"}
-		}
 	}
 	out.Log = &report.LogState{TailMS: s.Config.Coordination.Tail.Milliseconds(), Subscriptions: []report.Subscription{}}
 	status := b.Log.Status()
@@ -39,10 +38,27 @@ func (s *Server) system(context.Context) (report.System, error) {
 	if err := b.Following(); err != nil {
 		out.Log.Error = err.Error()
 	}
-	if status.Regressed != nil {
-		out.History = report.History{Regressed: true, Why: status.Regressed.Error()}
-	}
+	out.History = historyOf(leases, status.Regressed)
 	return out, nil
+}
+
+// historyOf says what was seen to go back. The log is not read on until the gateway is started again; the leases go on once
+// they are ahead of what was seen.
+func historyOf(leases []lease.Status, log *eventlog.ResyncError) (out report.History) {
+	for _, st := range leases {
+		if st.Regressed {
+			out.Leases = append(out.Leases, st.Name)
+		}
+	}
+	var why []string
+	if len(out.Leases) > 0 {
+		why = append(why, "leases show less than this gateway has seen: it manages nothing until they are ahead of that")
+	}
+	if out.Log = log != nil; out.Log {
+		why = append(why, log.Error())
+	}
+	out.Regressed, out.Why = len(why) > 0, strings.Join(why, "; ")
+	return out
 }
 
 func leaseOf(st lease.Status, own string) report.LeaseState {
