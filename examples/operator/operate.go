@@ -56,7 +56,7 @@ var (
 	groups = map[string]map[string]operation{
 		"teams": teamCommands, "keys": keyCommands, "holds": holdCommands, "policies": policyCommands,
 		"journal":     journalCommands,
-		"suspensions": suspensionCommands, "fleet": fleetCommands,
+		"suspensions": suspensionCommands, "fleet": fleetCommands, "events": eventCommands,
 	}
 	single = map[string]operation{
 		"verify": verifyCommand, "prune": pruneCommand, "notes": notesCommand, "status": statusCommand, "nodes": nodesCommand,

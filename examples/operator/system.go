@@ -27,6 +27,10 @@ var systemCommand = operation{"", func(*flag.FlagSet) *request {
 			o.row("LEASE", l.Name, l.State, l.Holder, l.Generation, tenure, l.Error)
 		}
 		if s.Log != nil {
+			o.row("LOG", "read", (time.Duration(s.Log.AgeMS)*time.Millisecond).String()+" ago", "may be "+(time.Duration(s.Log.StaleMS)*time.Millisecond).String())
+			if s.Log.HeldBy != "" {
+				o.row("LOG", "old events stay because of", s.Log.HeldBy, "gateway events drop "+s.Log.HeldBy+", if it is gone for good")
+			}
 			for _, sub := range s.Log.Subscriptions {
 				o.row("LOG", sub.Name, sub.Kind, sub.Behind, sub.Handled, sub.Aside, sub.Error)
 			}

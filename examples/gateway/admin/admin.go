@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
+	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/examples/gateway/report"
 	"github.com/tallystick-go/tallystick/examples/gateway/suspend"
 	"github.com/tallystick-go/tallystick/examples/gateway/upstreams"
@@ -52,6 +53,8 @@ type Options struct {
 	System func(context.Context) (report.System, error)
 	// Suspensions are those of gateways that coordinate; nil: this one does not.
 	Suspensions *suspend.Suspensions
+	// Coordination is what gateways share; nil as Suspensions.
+	Coordination *coordination.Base
 	// Fleet are the upstreams that are registered with them; nil as Suspensions.
 	Fleet *upstreams.Upstreams
 	// Policies are those in force, nil where there are none. PoliciesFromFiles says that they
@@ -133,6 +136,8 @@ func Handler(o Options) http.Handler {
 	route("GET suspensions", a.Timeout, a.listSuspensions)
 	route("POST suspensions", a.Timeout, a.suspend)
 	route("POST suspensions/lift", a.Timeout, a.lift)
+	route("GET events/checkpoints", a.Timeout, a.listCheckpoints)
+	route("POST events/checkpoints/drop", a.Timeout, a.dropCheckpoints)
 	route("GET fleet", a.Timeout, a.listFleet)
 	route("POST fleet", a.Timeout, a.register)
 	route("DELETE fleet/{name}", a.Timeout, a.deregister)

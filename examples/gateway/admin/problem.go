@@ -75,7 +75,7 @@ func problemOf(err error) *Problem {
 		return &Problem{http.StatusNotFound, "not_found", "", "there is nothing of this name"}
 	case errors.Is(err, coordination.ErrUnknownOutcome):
 		return &Problem{http.StatusServiceUnavailable, "unknown_outcome", "", "it is not known whether this was recorded: repeat it"}
-	case errors.Is(err, coordination.ErrUnavailable), errors.Is(err, coordination.ErrStarting), errors.Is(err, eventlog.ErrUnavailable):
+	case errors.Is(err, coordination.ErrUnavailable), errors.Is(err, coordination.ErrStarting), errors.Is(err, coordination.ErrStale), errors.Is(err, eventlog.ErrUnavailable):
 		return &Problem{http.StatusServiceUnavailable, "unavailable", "", "the database does not answer: try again"}
 	case errors.Is(err, eventlog.ErrHistoryRegressed):
 		return &Problem{http.StatusServiceUnavailable, "history_regressed", "", "the database shows less than this gateway has seen of it: decide which history is right, and start the gateway again"}

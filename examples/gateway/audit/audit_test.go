@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -159,6 +160,57 @@ func TestTheCollectorIsDown(t *testing.T) {
 	for id, n := range got {
 		require.Equal(t, 1, n, id)
 	}
+}
+
+// TestWhatIsRefusedKeepsNobody: one event that the collector will not have is set aside at once, for good as far as it goes, and again and
+// again; neither those behind it nor those that wait beside it are kept.
+func TestWhatIsRefusedKeepsNobody(t *testing.T) {
+	var mended atomic.Bool
+	var mu sync.Mutex
+	got := map[string]int{}
+	codes := map[string]int{"400": 400, "413": 413, "429": 429, "408": 408, "500": 500}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("Idempotency-Key")
+		mu.Lock()
+		defer mu.Unlock()
+		got[id]++
+		if code := codes[id]; code != 0 && !mended.Load() {
+			w.WriteHeader(code)
+		}
+	}))
+	t.Cleanup(s.Close)
+	st := emptyLog(t)
+	hook := audit.NewWebhook(s.URL, "", 5*time.Second)
+	for id, code := range codes {
+		err := hook.Take(t.Context(), id, []byte("{}"))
+		require.ErrorContains(t, err, fmt.Sprint(code))
+		require.Equal(t, code == 400 || code == 413, errors.Is(err, audit.ErrRefused), code)
+	}
+	l, x := run(t, st, hook)
+	asides := func() []eventlog.Aside {
+		list, err := st.ListAside(t.Context(), eventlog.AsideQuery{Consumer: audit.Name})
+		require.NoError(t, err)
+		return list
+	}
+	for _, id := range []string{"400", "413", "good"} {
+		put(t, l, id, "{}")
+	}
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return got["good"] == 1 }, patience, tick)
+	require.Len(t, asides(), 2)
+	require.False(t, asides()[0].Declined)
+	require.Greater(t, x.Again(), 1, "the collector is there")
+	n, err := l.Retry(t.Context(), audit.Name, 1)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, 3, got["400"])
+	_, err = l.Retry(t.Context(), audit.Name, 1)
+	require.NoError(t, err)
+	require.Equal(t, 3, got["413"], "the next has its turn, though the first still fails")
+	mended.Store(true)
+	n, err = l.Retry(t.Context(), audit.Name, x.Again())
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "and is tried when what was wrong is mended")
+	require.Empty(t, asides())
 }
 
 func TestCalls(t *testing.T) {

@@ -5,6 +5,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,9 +30,14 @@ type Line struct {
 	Raw      []byte          `json:"raw,omitempty"` // data that is no JSON
 }
 
+// ErrRefused is a sink's, wrapped, for a line that it will not have: it is there, and takes others.
+var ErrRefused = errors.New("audit: the event was refused")
+
 // Sink takes lines. What it has taken must survive the process.
 type Sink interface {
 	// Take takes one line, which ends in no newline. Its errors are kept with the event, and shown: they carry no secret.
+	//
+	// Errors: ErrRefused; any other says that the sink is down.
 	Take(ctx context.Context, id string, line []byte) error
 	Close() error
 }
@@ -61,8 +67,8 @@ func (x *Exporter) Subscription() eventlog.Subscription {
 	return eventlog.Effect(Name, func(ctx context.Context, e eventlog.Recorded, _ eventlog.Appender) error { return x.export(ctx, e) })
 }
 
-// export sets an event aside at once where the sink does not take it, so that a sink that is down keeps nobody. It is not
-// lost: see Again.
+// export sets an event aside at once where the sink does not take it, so that neither one that is refused nor a sink that is down keeps those
+// behind it. It is not lost: see Again.
 func (x *Exporter) export(ctx context.Context, e eventlog.Recorded) error {
 	if x.paused() {
 		return fmt.Errorf("%w: the export is down", eventlog.ErrDeclined)
@@ -74,6 +80,10 @@ func (x *Exporter) export(ctx context.Context, e eventlog.Recorded) error {
 	err = x.sink.Take(ctx, e.ID, line)
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, ErrRefused) {
+		x.note(nil)
+		return fmt.Errorf("%w: %w", eventlog.ErrPoison, err)
 	}
 	x.note(err)
 	if err != nil {
@@ -113,7 +123,7 @@ func (x *Exporter) note(err error) {
 }
 
 // Again says how many of the events that were set aside are worth trying now: none while the sink is down, one to see
-// whether it still is.
+// whether it still is. Refused ones are among them, in turns (eventlog.Log.Retry): whoever mends what was wrong, a token or a path, has them all.
 func (x *Exporter) Again() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

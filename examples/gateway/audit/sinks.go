@@ -114,10 +114,14 @@ func (w *Webhook) Take(ctx context.Context, id string, line []byte) error {
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return fmt.Errorf("audit: the webhook answered %d", resp.StatusCode)
+	switch code := resp.StatusCode; {
+	case code >= 200 && code <= 299:
+		return nil
+	case code >= 400 && code <= 499 && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests:
+		return fmt.Errorf("%w: the webhook answered %d", ErrRefused, code)
+	default:
+		return fmt.Errorf("audit: the webhook answered %d", code)
 	}
-	return nil
 }
 
 // Close closes idle connections.

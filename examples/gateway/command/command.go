@@ -36,6 +36,7 @@ const help = `gateway puts Tallystick in front of LLM providers.
   gateway system                     what it is among others: what it manages, and what it has for itself
   gateway suspensions list | begin KEY | lift KEY   of keys and sessions, on every gateway
   gateway fleet list | status | register NAME | deregister NAME   upstreams that all gateways know; who manages them
+  gateway events checkpoints | drop CONSUMER   readers of the event log, and one that is gone for good
   gateway keys import                keys of a stopped gateway, of LiteLLM or of new-api, by hash
   gateway keys mint                  a token for a key that the configuration declares
   gateway journal status | release   what a node holds of its grants; reserve again after an overrun
@@ -47,7 +48,7 @@ These work over the admin API of a running gateway,
   -config FILE                       address and token as that file has them, or
   -admin URL -token env:NAME         (or -token file:/path)
 
-or, but for status, system, suspensions and fleet, directly on the database, whether a gateway runs or not:
+or, but for status, system, suspensions, fleet and events, directly on the database, whether a gateway runs or not:
 
   -sqlite FILE, or
   -postgres env:NAME -schema NAME    (or -postgres file:/path) of a connection string
@@ -71,7 +72,7 @@ func Run(p Process) int {
 func (p Process) program() *operator.Program {
 	return &operator.Program{
 		Name: "gateway", Help: help, Files: true, Place: place,
-		Operates: []string{"teams", "keys", "holds", "policies", "journal", "verify", "prune", "notes", "status", "system", "suspensions", "fleet"},
+		Operates: []string{"teams", "keys", "holds", "policies", "journal", "verify", "prune", "notes", "status", "system", "suspensions", "fleet", "events"},
 		Own: map[string]operator.Command{
 			"demo": runDemo, "serve": p.serve, "provider": serveProvider, "keys import": keysImport, "keys mint": keysMint,
 			"journal start-anew": startAnew, "journal readmit": readmit,

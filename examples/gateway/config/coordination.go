@@ -17,6 +17,9 @@ type Coordination struct {
 	Tenure Duration `yaml:"tenure"`
 	// Tail is how often a gateway asks for what others did. Default 250ms.
 	Tail Duration `yaml:"tail"`
+	// Stale is how long the log may be unreadable until the gateway serves no longer, and is not ready: a suspension may be missing
+	// by then. Default 30s, or ten times Tail where that is more; at least four times Tail.
+	Stale Duration `yaml:"stale"`
 	// Keep is how long events, snapshots and the traces of upstreams that are gone are kept. Default 168h.
 	Keep  Duration `yaml:"keep"`
 	Fleet Fleet    `yaml:"fleet"`
@@ -76,6 +79,7 @@ func (c *Config) checkCoordination(k *checker) {
 	}{
 		{"tenure", &o.Tenure, 15 * time.Second, 300 * time.Millisecond, 10 * time.Minute},
 		{"tail", &o.Tail, 250 * time.Millisecond, 10 * time.Millisecond, time.Minute},
+		{"stale", &o.Stale, max(30*time.Second, 10*o.Tail.Duration), max(time.Second, 4*o.Tail.Duration), time.Hour},
 		{"keep", &o.Keep, 7 * 24 * time.Hour, time.Hour, 10 * 365 * 24 * time.Hour},
 		{"fleet.cycle", &o.Fleet.Cycle, 10 * time.Second, 50 * time.Millisecond, 10 * time.Minute},
 		{"fleet.probe", &o.Fleet.Probe, 2 * time.Second, 10 * time.Millisecond, time.Minute},

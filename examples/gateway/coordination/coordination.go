@@ -49,7 +49,9 @@ type Options struct {
 	Migrate bool
 	// Tenure is how long a lease lasts, Tail how often the log is looked at.
 	Tenure, Tail time.Duration
-	Logger       *slog.Logger
+	// Stale is how long the log may be unreadable until Following says so; zero: for ever.
+	Stale  time.Duration
+	Logger *slog.Logger
 }
 
 // Base is one gateway's part in it. Open makes it, Start sets it going.
@@ -60,14 +62,18 @@ type Base struct {
 	Keeper *lease.Keeper // after Start
 
 	options Options
-	pool    *pgxpool.Pool // of the log and the tables
-	leases  *pgxpool.Pool // renewals wait behind nothing
+	pool    *pgxpool.Pool // of appends and the tables
+	follow  *pgxpool.Pool // who follows the log waits behind nothing
+	leases  *pgxpool.Pool // nor do renewals
 	schema  string        // quoted
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu    sync.Mutex
-	ended error // why the log is not followed any more
+	began time.Time
+
+	mu     sync.Mutex
+	ended  error  // why the log is not followed any more
+	heldBy string // see HeldBy
 }
 
 // Open opens the database and makes sure of the tables. Nothing runs yet.
@@ -82,7 +88,10 @@ func Open(ctx context.Context, o Options) (*Base, error) {
 }
 
 func (b *Base) open(ctx context.Context) (err error) {
-	if b.pool, err = b.newPool(ctx, 6); err != nil {
+	if b.pool, err = b.newPool(ctx, 4); err != nil {
+		return err
+	}
+	if b.follow, err = b.newPool(ctx, 3); err != nil {
 		return err
 	}
 	if b.leases, err = b.newPool(ctx, 2); err != nil {
@@ -91,7 +100,7 @@ func (b *Base) open(ctx context.Context) (err error) {
 	if b.Leaser, err = leasepg.New(b.leases, &leasepg.Options{Schema: b.options.Schema, Timeout: b.options.Call}); err != nil {
 		return fmt.Errorf("%w: %w", ErrPostgres, err)
 	}
-	if b.Store, err = eventlogpg.New(b.pool, &eventlogpg.Options{Schema: b.options.Schema, Timeout: b.options.Call}); err != nil {
+	if b.Store, err = eventlogpg.New(b.pool, &eventlogpg.Options{Schema: b.options.Schema, Timeout: b.options.Call, Following: b.follow}); err != nil {
 		return fmt.Errorf("%w: %w", ErrPostgres, err)
 	}
 	if b.options.Migrate {
@@ -147,7 +156,7 @@ func (b *Base) Start(subscriptions ...eventlog.Subscription) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b.stop = cancel
+	b.stop, b.began = cancel, time.Now()
 	b.running.Go(func() {
 		err := b.Log.Run(ctx)
 		if ctx.Err() != nil {
@@ -167,13 +176,6 @@ func (b *Base) Silence() time.Duration { return 2 * b.options.Tenure }
 
 // Instance is this gateway's identity, as events carry it.
 func (b *Base) Instance() string { return string(b.Log.Producer()) }
-
-// Following is nil while the log is followed, else why it is not.
-func (b *Base) Following() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ended
-}
 
 // Every runs a cycle of work now and then, wherever a lease is held, until ctx ends. What fails is logged and
 // tried again with the next cycle.
@@ -208,7 +210,7 @@ func (b *Base) Close(ctx context.Context) error {
 		b.stop()
 		b.running.Wait()
 	}
-	for _, pool := range []*pgxpool.Pool{b.pool, b.leases} {
+	for _, pool := range []*pgxpool.Pool{b.pool, b.follow, b.leases} {
 		if pool != nil {
 			pool.Close()
 		}

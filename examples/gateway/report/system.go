@@ -39,7 +39,14 @@ type LeaseState struct {
 
 // LogState is how this gateway follows what the others do.
 type LogState struct {
-	TailMS        int64          `json:"tail_ms"` // how often it looks
+	TailMS int64 `json:"tail_ms"` // how often it looks
+	// AgeMS is how long ago it last looked and was answered. Above StaleMS nothing is served and the gateway is not ready: what was
+	// suspended meanwhile is not known here.
+	AgeMS   int64 `json:"age_ms"`
+	StaleMS int64 `json:"stale_ms"`
+	// HeldBy is the reader that kept events older than coordination.keep, when this gateway last removed old ones, which only who
+	// manages does. If it is gone for good, drop its checkpoints: `gateway events drop`.
+	HeldBy        string         `json:"held_by,omitempty"`
 	Subscriptions []Subscription `json:"subscriptions"`
 	Error         string         `json:"error,omitempty"` // why it looks no more
 	// CallsLost counts attempts whose event could not be appended, as when the database was away for long.

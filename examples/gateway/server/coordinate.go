@@ -27,7 +27,7 @@ func (s *Server) coordinate(ctx context.Context) (err error) {
 	}
 	s.coordination, err = coordination.Open(ctx, coordination.Options{
 		DSN: dsn, Schema: pg.Schema, Connect: t.Connect.Duration, Call: t.Storage.Duration, Migrate: pg.Migrate || s.options.Migrate,
-		Tenure: c.Tenure.Duration, Tail: c.Tail.Duration, Logger: s.logger,
+		Tenure: c.Tenure.Duration, Tail: c.Tail.Duration, Stale: c.Stale.Duration, Logger: s.logger,
 	})
 	if err != nil {
 		return err
@@ -97,6 +97,17 @@ func (s *Server) follows(context.Context) error {
 		return nil
 	}
 	return s.suspensions.Known()
+}
+
+// sayFollows says of the part log what is wrong with it.
+func sayFollows(err error) string {
+	switch {
+	case errors.Is(err, coordination.ErrStale):
+		return "is not read"
+	case errors.Is(err, coordination.ErrStarting):
+		return "is not known yet"
+	}
+	return "is not followed"
 }
 
 // closeCoordination hands over what this gateway manages. What it cannot hand over lapses.

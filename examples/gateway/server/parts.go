@@ -25,7 +25,7 @@ func (s *Server) parts() []serving.Part {
 		}},
 	}
 	if s.coordination != nil {
-		parts = append(parts, serving.Part{Name: "log", Ask: s.follows, Down: "is not followed"})
+		parts = append(parts, serving.Part{Name: "log", Ask: s.follows, Say: sayFollows})
 	}
 	switch {
 	case s.node != nil:

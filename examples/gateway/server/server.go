@@ -204,7 +204,7 @@ func (s *Server) refused(a httpgov.Attempt) {
 func (s *Server) adminAPI() http.Handler {
 	return admin.Handler(admin.Options{
 		Keys: s.Storage.Keys, Governor: s.Governor, Token: s.Config.Admin.Token.Reveal(), Status: s.status, Topology: s.Config.Topology(),
-		System: s.system, Suspensions: s.suspensions, Fleet: s.fleet,
+		System: s.system, Suspensions: s.suspensions, Coordination: s.coordination, Fleet: s.fleet,
 		Policies: s.Storage.Policies, PoliciesFromFiles: s.Config.Profile == config.Local, Profile: s.profile(), Journal: s.Storage.Journal,
 		Timeout: 4 * s.Config.Timeouts.Storage.Duration, Changed: s.cache.Evict, Logger: s.logger,
 	})

@@ -27,7 +27,10 @@ func (s *Server) system(context.Context) (report.System, error) {
 	for _, st := range leases {
 		out.Leases = append(out.Leases, leaseOf(st, b.Keeper.Holder()))
 	}
-	out.Log = &report.LogState{TailMS: s.Config.Coordination.Tail.Milliseconds(), Subscriptions: []report.Subscription{}}
+	out.Log = &report.LogState{
+		TailMS: s.Config.Coordination.Tail.Milliseconds(), AgeMS: b.Age().Milliseconds(), StaleMS: s.Config.Coordination.Stale.Milliseconds(),
+		HeldBy: b.HeldBy(), Subscriptions: []report.Subscription{},
+	}
 	status := b.Log.Status()
 	for _, sub := range status.Subscriptions {
 		out.Log.Subscriptions = append(out.Log.Subscriptions, subscriptionOf(sub))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tallystick-go/tallystick/eventlog"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/lease"
@@ -260,6 +259,5 @@ func (m *Manager) Collect(ctx context.Context, held lease.Lease) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.u.base.Store.Prune(ctx, eventlog.Prune{Before: time.UnixMicro(old), Limit: 10_000})
-	return err
+	return m.u.base.Retain(ctx, time.UnixMicro(old))
 }
