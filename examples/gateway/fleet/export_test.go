@@ -95,8 +95,19 @@ func TestEachEventIsExported(t *testing.T) {
 		}
 	}
 	f.balanced()
+	readers := func(args ...string) string {
+		out, _ := f.command(append(append([]string{"events"}, args...), "-admin", f.gateways[0].admin.Base, "-token", "env:ADMIN")...).CombinedOutput()
+		return string(out)
+	}
+	list := readers("checkpoints")
+	require.Contains(t, list, dead)
+	require.Contains(t, list, "closed")
+	require.Contains(t, readers("drop", "audit"), "needs -actor and -reason")
+	require.Contains(t, readers("drop", "nothing", "-actor", "ann", "-reason", "mistyped"), "there is nothing of this name")
+	require.Contains(t, readers("drop", "audit", "-actor", "ann", "-reason", "tried"), "nobody uses are forgotten")
 	for _, g := range f.gateways { // in good order nothing is left behind
 		require.Zero(t, g.system().Log.CallsLost)
+		require.Less(t, g.system().Log.AgeMS, g.system().Log.StaleMS)
 		g.stop()
 	}
 }
