@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -54,12 +53,13 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Base is one gateway's part in it. Open makes it, Start sets it going.
+// Base is one gateway's part in it. Open makes it, Join gives it an identity, Start sets it going.
 type Base struct {
 	Leaser *leasepg.Leaser
 	Store  *eventlogpg.Store
-	Log    *eventlog.Log // after Start
-	Keeper *lease.Keeper // after Start
+	Log    *eventlog.Log        // after Join
+	Events *eventlogpg.Recorder // after Join
+	Keeper *lease.Keeper        // after Start
 
 	options Options
 	pool    *pgxpool.Pool // of appends and the tables
@@ -134,23 +134,17 @@ func (b *Base) newPool(ctx context.Context, connections int32) (*pgxpool.Pool, e
 	return pool, nil
 }
 
-// Start mints this gateway's identity, follows the log, and competes for the leases.
+// Start follows the log, and competes for the leases. It joins with these subscriptions where Join was not called.
 //
-// Errors: those of eventlog.New and lease.NewKeeper.
-func (b *Base) Start(subscriptions ...eventlog.Subscription) error {
-	host, _ := os.Hostname() // for people; what makes it unique is minted
-	if len(host) > 100 {
-		host = host[:100]
-	}
-	var err error
-	b.Log, err = eventlog.New(b.Store, &eventlog.Options{
-		Label: host, Subscriptions: subscriptions, Poll: b.options.Tail, Beat: b.Beat(), Attempts: 1,
-	})
-	if err != nil {
-		return err
+// Errors: those of Join and lease.NewKeeper.
+func (b *Base) Start(subscriptions ...eventlog.Subscription) (err error) {
+	if b.Log == nil {
+		if err := b.Join(subscriptions...); err != nil {
+			return err
+		}
 	}
 	b.Keeper, err = lease.NewKeeper(b.Leaser, []string{FleetLease, ExportLease}, &lease.KeeperOptions{
-		Label: host, TTL: b.options.Tenure, Logger: b.options.Logger,
+		Label: label(), TTL: b.options.Tenure, Logger: b.options.Logger,
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -89,6 +90,8 @@ func TestGatewaysThatAreOne(t *testing.T) {
 	}
 	require.Len(t, instances, 3, "one configuration, three identities")
 
+	f.forgets()
+
 	manager.do(http.MethodPost, "suspensions", object{"key": "bad", "reason": "leaked on a forum", "actor": "ann"}, nil)
 	manager.do(http.MethodPost, "suspensions", object{"key": "app", "session": "s-7", "reason": "goes in circles", "actor": "ann"}, nil)
 	suspended := func(g *gateway) {
@@ -140,6 +143,40 @@ func TestGatewaysThatAreOne(t *testing.T) {
 	next.stop()
 	f.manager()
 	f.balanced()
+}
+
+// forgets revokes on one gateway a key that all have seen: all refuse it at once, for calls and for what admits nothing.
+func (f *fleet) forgets() {
+	f.Helper()
+	gone := f.gateways[0].key("gone", keys.Limits{})
+	for i, a := range f.everywhere(gone, says("here")) {
+		require.Equal(f, http.StatusOK, a.status, "gateway %d", i)
+	}
+	followed := func(g *gateway) int64 {
+		for _, s := range g.system().Log.Subscriptions {
+			if s.Name == "definitions" {
+				require.Zero(f, s.Aside)
+				return s.Handled
+			}
+		}
+		return -1
+	}
+	before := make([]int64, len(f.gateways))
+	for i, g := range f.gateways {
+		before[i] = followed(g)
+		require.GreaterOrEqual(f, before[i], int64(0), "it follows keys")
+	}
+	f.gateways[1].do(http.MethodPost, "keys/gone/revoke", nil, nil)
+	for i, a := range f.everywhere(gone, says("gone")) {
+		require.Equal(f, "401revoked_api_key", fmt.Sprint(a.status, a.code), "gateway %d", i)
+	}
+	for i, g := range f.gateways {
+		for _, path := range []string{"/v1/usage", "/v1/models"} {
+			status, _ := g.get(path, gone)
+			require.Equal(f, http.StatusUnauthorized, status, path)
+		}
+		require.Eventually(f, func() bool { return followed(g) > before[i] }, patience, tick, "gateway %d heard of it", i)
+	}
 }
 
 func leaseOf(t *testing.T, s report.System) report.LeaseState {

@@ -38,6 +38,21 @@ func (f *fleet) exported() map[string][]audit.Line {
 	return out
 }
 
+// edits changes keys and policies through all gateways, and behind their backs.
+func (f *fleet) edits() {
+	f.Helper()
+	f.gateways[1].key("lost", keys.Limits{})
+	f.gateways[2].do(http.MethodPatch, "keys/lost", object{"if_revision": 1, "name": "x"}, nil)
+	f.gateways[0].do(http.MethodPost, "keys/lost/revoke", nil, nil)
+	f.gateways[1].do(http.MethodPost, "keys/lost/revoke", nil, nil) // again, which changes nothing
+	f.gateways[0].apply(policyOf("thrift", "team: team-app", "name: pace, failurePolicy: FailClosed, rate: {rpm: 1000}"))
+	f.gateways[2].edit(object{"delete": []string{"thrift"}})
+	for _, args := range [][]string{{"teams", "create", "-id", "direct"}, {"keys", "create", "-id", "direct", "-team", "direct"}} {
+		out, err := f.command(append(args, "-postgres", "env:DSN", "-schema", f.schema)...).CombinedOutput()
+		require.NoError(f, err, string(out))
+	}
+}
+
 // TestEachEventIsExported: by the gateway that did the work, once, while it lives; and what a gateway left that
 // was killed is exported by another.
 func TestEachEventIsExported(t *testing.T) {
@@ -61,10 +76,31 @@ func TestEachEventIsExported(t *testing.T) {
 			require.Equal(t, http.StatusOK, g.call(t.Context(), token, says("calls")).status)
 		}
 	}
-	require.Eventually(t, func() bool { return len(events()) == 18 && len(f.exported()) == 18 }, patience, tick)
+	f.edits()
+	const command = "command/" // producers of what was done directly; it is exported once they count as gone
+	var made map[string]int
+	require.Eventually(t, func() bool {
+		made = map[string]int{}
+		list, done := events(), f.exported()
+		for id, producer := range list {
+			if done[id] == nil && !strings.HasPrefix(producer, command) {
+				return false
+			}
+		}
+		for _, lines := range done {
+			made[lines[0].Type+" "+lines[0].Stream]++
+		}
+		return len(list) >= 28
+	}, patience, tick)
 	for id, lines := range f.exported() {
 		require.Len(t, lines, 1, "one export of %s", id)
-		require.Equal(t, lines[0].Producer, lines[0].Exporter)
+		require.Equal(t, !strings.HasPrefix(lines[0].Producer, command), lines[0].Producer == lines[0].Exporter)
+	}
+	for _, once := range []string{
+		"team.created team/team-app", "key.created key/app", "team.created team/team-lost", "key.created key/lost", "key.updated key/lost", "key.revoked key/lost",
+		"policy.applied policies", "policy.removed policies",
+	} {
+		require.Equal(t, 1, made[once], "%s: %v", once, made)
 	}
 
 	victim := f.gateways[2]
@@ -91,8 +127,11 @@ func TestEachEventIsExported(t *testing.T) {
 		lines := f.exported()[id]
 		if producer != dead {
 			require.Len(t, lines, 1, "one export of %s", id)
-			require.Equal(t, producer, lines[0].Exporter)
+			require.Equal(t, !strings.HasPrefix(producer, command), producer == lines[0].Exporter)
 		}
+	}
+	for _, direct := range []string{"team/direct/1", "key/direct/1"} {
+		require.Len(t, f.exported()[direct], 1)
 	}
 	f.balanced()
 	readers := func(args ...string) string {

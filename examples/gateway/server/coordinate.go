@@ -14,8 +14,9 @@ import (
 	"github.com/tallystick-go/tallystick/governance/httpgov"
 )
 
-// coordinate begins to, where the configuration says so.
-func (s *Server) coordinate(ctx context.Context) (err error) {
+// join opens what gateways coordinate by, where the configuration says so, before anything is changed: all that this
+// gateway changes is told.
+func (s *Server) join(ctx context.Context) (err error) {
 	c := s.Config.Coordination
 	if c == nil {
 		return nil
@@ -38,9 +39,19 @@ func (s *Server) coordinate(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.coordination.Start(append(exports, s.suspensions.Subscription(), s.fleet.Subscription())...); err != nil {
+	return s.coordination.Join(append(exports, s.suspensions.Subscription(), s.fleet.Subscription(), s.definitions())...)
+}
+
+// coordinate begins to.
+func (s *Server) coordinate(ctx context.Context) error {
+	c := s.Config.Coordination
+	if c == nil {
+		return nil
+	}
+	if err := s.coordination.Start(); err != nil {
 		return err
 	}
+	s.inBackground(s.keepPolicies)
 	// Who begins to listen knows what the others know.
 	if err := errors.Join(s.suspensions.Await(ctx), s.fleet.Await(ctx)); err != nil {
 		return fmt.Errorf("%w: %w", coordination.ErrStarting, err)

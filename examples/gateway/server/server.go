@@ -63,6 +63,7 @@ type Server struct {
 	export       *audit.Exporter      // nil: nothing is exported
 	calls        *audit.Calls         // nil: attempts have no events
 	routing      sync.Mutex           // what is known last is routed by last
+	edited       chan struct{}        // policies were, somewhere
 
 	witness    *witness // of the profile shared with an authority, else nil
 	node       *node    // of the profile node, else nil
@@ -74,7 +75,7 @@ type Server struct {
 // Errors: those of package storage, of loading prices, and of listening. Whatever was
 // opened is closed again.
 func Open(ctx context.Context, c *config.Config, o *Options) (*Server, error) {
-	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New(), began: time.Now().UTC(), instance: lease.NewHolder("")}
+	s := &Server{Config: c, logger: slog.Default(), metrics: metrics.New(), began: time.Now().UTC(), instance: lease.NewHolder(""), edited: make(chan struct{}, 1)}
 	if o != nil {
 		s.options = *o
 	}
@@ -94,6 +95,9 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
+	if err := s.join(ctx); err != nil {
+		return err
+	}
 	if s.Storage, err = s.openStorage(ctx); err != nil {
 		return err
 	}
@@ -181,6 +185,9 @@ func (s *Server) openStorage(ctx context.Context) (*storage.Database, error) {
 	}
 	o.Format = s.Config.Keys.Format()
 	o.Migrate, o.Clock = o.Migrate || s.options.Migrate, s.options.Clock
+	if s.coordination != nil {
+		o.Events = s.coordination.Events
+	}
 	return storage.OpenPostgres(ctx, o)
 }
 

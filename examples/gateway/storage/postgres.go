@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/governance/governancepg"
 	"github.com/tallystick-go/tallystick/keys"
@@ -42,6 +43,8 @@ type Postgres struct {
 	Lock, Statement, Idle, Commit, Call, Barrier time.Duration
 	// Format is how tokens look.
 	Format keys.Format
+	// Events records what is changed, in a log of the same schema. Nil: where gateways coordinate on the schema they are told all the same.
+	Events *eventlogpg.Recorder
 	// Clock makes the time of the store of the database's; see governancepg.Options.
 	Clock func(database time.Time) time.Time
 }
@@ -94,11 +97,16 @@ func OpenPostgres(ctx context.Context, o Postgres) (*Database, error) {
 	return &Database{Keys: db.Keys, Policies: db.Policies, Store: db.Store, backend: db, close: closer}, nil
 }
 
-func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*governancepg.DB, error) {
+func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (_ *governancepg.DB, err error) {
+	if o.Events == nil {
+		if o.Events, err = telling(ctx, pool, o); err != nil {
+			return nil, err
+		}
+	}
 	db, err := governancepg.Open(pool, &governancepg.Options{
 		Schema: o.Schema, LockTimeout: o.Lock, StatementTimeout: o.Statement, IdleTimeout: o.Idle, CommitTimeout: o.Commit,
-		Keys:  &keyspg.Options{Tokens: o.Format, Timeout: o.Call, BarrierWait: o.Barrier},
-		Clock: o.Clock,
+		Keys:   &keyspg.Options{Tokens: o.Format, Timeout: o.Call, BarrierWait: o.Barrier},
+		Events: o.Events, Clock: o.Clock,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,53 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
+	"github.com/tallystick-go/tallystick/examples/gateway/audit"
+)
+
+// telling has whoever opens the schema of gateways that coordinate tell them what it changes: an operator's command, an
+// authority. It does not follow the log, so that its events are exported, where there are exports, as those of a gateway that
+// is gone. Where nobody has coordinated yet there is no log, and nobody is told.
+//
+// Errors: those of eventlogpg's Migrate and Check.
+func telling(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*eventlogpg.Recorder, error) {
+	var there bool
+	err := pool.QueryRow(ctx, "select to_regclass($1::text) is not null", pgx.Identifier{o.Schema, "event_log"}.Sanitize()).Scan(&there)
+	if err != nil || !there {
+		return nil, nil // an outage is told by what comes next
+	}
+	store, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: o.Schema})
+	if err != nil {
+		return nil, err
+	}
+	if o.Migrate {
+		if err := store.Migrate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := store.Check(ctx); err != nil {
+		return nil, err
+	}
+	exports, err := store.Checkpoints(ctx, audit.Name)
+	if err != nil {
+		return nil, err
+	}
+	var subscriptions []eventlog.Subscription
+	if len(exports) > 0 { // who exports finds, by the checkpoint of this, what it left
+		subscriptions = append(subscriptions, eventlog.Effect(audit.Name, func(context.Context, eventlog.Recorded, eventlog.Appender) error {
+			return fmt.Errorf("%w: this process exports nothing", eventlog.ErrDeclined)
+		}))
+	}
+	log, err := eventlog.New(store, &eventlog.Options{Label: "command", Subscriptions: subscriptions})
+	if err != nil {
+		return nil, err
+	}
+	return eventlogpg.NewRecorder(store, log)
+}
