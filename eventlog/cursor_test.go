@@ -268,6 +268,25 @@ func TestCursorsOfOtherHistoriesAreRefused(t *testing.T) {
 	require.True(t, eventlog.Cursor{}.Bring(v.Origin).IsZero())
 }
 
+// TestACheckpointThatRetentionPassed goes on from what is left, and what was open for it still comes.
+func TestACheckpointThatRetentionPassed(t *testing.T) {
+	v := eventlog.View{Origin: eventlog.Origin{Log: 9}, Head: 50, Snapshot: eventlog.Snapshot{Max: 90, Next: 93, Running: []uint64{70, 80}}}
+	c, err := v.At(20)
+	require.NoError(t, err)
+	same, skipped := c.Past(v)
+	require.Zero(t, skipped)
+	require.Equal(t, c, same)
+	v.Pruned, v.Snapshot = 30, eventlog.Snapshot{Max: 200, Next: 200}
+	past, skipped := c.Past(v)
+	require.Equal(t, int64(10), skipped)
+	require.Equal(t, int64(30), past.Lookup().After)
+	require.Equal(t, &eventlog.Late{Running: []uint64{70, 80}, From: 90, To: 93, Through: 30}, past.Lookup().Late)
+	require.NoError(t, past.Fit(v, true))
+	begin, skipped := eventlog.Cursor{}.Past(v)
+	require.Equal(t, int64(30), skipped)
+	require.NoError(t, begin.Fit(v, true))
+}
+
 func TestCursorsBehindRetentionAreRefused(t *testing.T) {
 	v := eventlog.View{Origin: eventlog.Origin{Log: 3}, Head: 10, Snapshot: eventlog.Snapshot{Max: 50, Next: 52, Running: []uint64{44}}}
 	c := head(t, v)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,6 +45,7 @@ type Log struct {
 	start       Cursor // before this process's first event
 
 	adopting sync.Mutex // one Adopt at a time
+	running  atomic.Bool
 }
 
 // New makes a log with an identity of its own, minted now. It does no I/O.
@@ -191,8 +193,12 @@ func (l *Log) register(ctx context.Context) error {
 // process had begun, but for effects, which go on. Events that are appended while none runs are not lost: the next deals with
 // what an effect owes them, or adoption does.
 //
-// Errors: the context's; ErrHistoryRegressed; ErrResync and ErrPruned where a view does not resynchronize.
+// Errors: *FieldError while another runs; the context's; ErrHistoryRegressed; ErrResync and ErrPruned where a view does not resynchronize.
 func (l *Log) Run(ctx context.Context) error {
+	if !l.running.CompareAndSwap(false, true) {
+		return refuse("run", "one is under way already")
+	}
+	defer l.running.Store(false)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup

@@ -103,6 +103,7 @@ func logAfterRun(k *kit) {
 	stop := k.run(l)
 	must(l.Append(k.ctx, a))(k)
 	k.await("the first", func() bool { return h.count(a.Events[0].ID) == 1 })
+	k.is(l.Run(k.ctx), eventlog.ErrInvalid, "a second one beside it")
 	stop()
 	k.truth(k.checkpoint("export", l.Producer()).Left, "it says that it left")
 	must(other.Adopt(k.ctx, eventlog.Adopt{Idle: time.Nanosecond}))(k)
