@@ -23,7 +23,8 @@ type Options struct {
 	// Format is how tokens look. The zero value is the library's own.
 	Format keys.Format
 	// Events is given what each step tells, in order, under the mutex: it must be quick and call nothing of the
-	// database. What a step tells once is given once. Nil: nobody listens.
+	// database. A log of
+	// them leaves out ids that it has. Nil: nobody listens.
 	Events func([]governance.Event)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancepg"
+	"github.com/tallystick-go/tallystick/governance/policy"
 	"github.com/tallystick-go/tallystick/internal/pgtest"
 	"github.com/tallystick-go/tallystick/internal/pgtest/pgwire"
 	"github.com/tallystick-go/tallystick/keys"
@@ -43,6 +44,7 @@ type benchOptions struct {
 	step   time.Duration
 	store  governancepg.Options
 	wrap   func(governance.Store) governance.Store
+	ruled  bool // it goes by policies
 }
 
 func newBench(t *testing.T, b benchOptions) *bench {
@@ -85,9 +87,10 @@ func (w *bench) connect(t *testing.T, b benchOptions) {
 	if b.store.LockTimeout == 0 {
 		b.store.LockTimeout = 10 * time.Second // a broken transaction is awaited, not skipped
 	}
+	_, b.store.Events = recorder(t, w.direct.pool, w.direct.schema) // hints are sent beside the proxy
 	db, err := governancepg.Open(w.pool, &b.store)
 	require.NoError(t, err)
-	w.through = &opened{db, dsn, w.direct.schema, w.direct.clock}
+	w.through = &opened{db, dsn, w.direct.schema, w.direct.clock, w.direct.log, w.pool}
 	if w.hasty = b.step > 0; !w.hasty {
 		b.step = 20 * time.Second
 	}
@@ -95,7 +98,11 @@ func (w *bench) connect(t *testing.T, b benchOptions) {
 	if b.wrap != nil {
 		store = b.wrap(store)
 	}
-	w.gov, err = governance.New(governance.Stores{Keys: w.through.Keys, Store: store}, &governance.Options{
+	stores := governance.Stores{Keys: w.through.Keys, Store: store}
+	if b.ruled {
+		stores.Policies, stores.Profile = w.through.Policies, policy.Shared
+	}
+	w.gov, err = governance.New(stores, &governance.Options{
 		StepTimeout: b.step, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

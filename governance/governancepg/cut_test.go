@@ -260,6 +260,7 @@ func judgeResolve(t *testing.T, s *subject, err error) {
 	s.count(t, false, books{consumed: 30, requests: 1})
 	require.Empty(t, s.held(t))
 	require.Equal(t, 1, s.notes(t, func(n governance.Note) bool { return n.Permit == s.permit.ID() }))
+	require.Equal(t, []string{governance.EventHoldOpened, governance.EventHoldResolved, governance.EventNote}, s.told(t, "permit/"+s.permit.ID().String()))
 }
 
 func unfreeze(ctx context.Context, s *subject) error {
@@ -277,6 +278,7 @@ func judgeUnfreeze(t *testing.T, s *subject, err error) {
 	require.NoError(t, err)
 	require.Empty(t, frozen)
 	require.Equal(t, 1, s.notes(t, func(n governance.Note) bool { return n.Account == s.account }))
+	require.Equal(t, []string{governance.EventNote}, s.told(t, "account/"+s.account.Constraint.String()))
 	s.count(t, false, books{uncertain: 100, requests: 1})
 }
 

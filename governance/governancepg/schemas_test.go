@@ -24,7 +24,7 @@ func (s *schemas) open(t testing.TB, pool *pgxpool.Pool, dsn string) *opened {
 	schema, old := s.take(t)
 	o := open(t, pool, dsn, schema, stillClock())
 	if !old {
-		require.NoError(t, o.Migrate(t.Context()))
+		o.migrate(t)
 	}
 	return o
 }
@@ -56,7 +56,7 @@ func (s *schemas) take(t testing.TB) (name string, old bool) {
 const emptied = `do $$ declare t text; begin
 	set local session_replication_role = replica;
 	for t in select relname from pg_class where relnamespace = '{}'::regnamespace and relkind in ('r', 'p') and not relispartition
-		and relname not in ('tallystick_migrations', 'governance_meta', 'policy_state')
+		and relname not in ('tallystick_migrations', 'governance_meta', 'policy_state', 'event_log')
 	loop execute format('delete from {}.%I', t); end loop;
 	update {}.governance_meta set horizon_us = 0, pruned_permits = 0, pruned_tokens = 0, pruned_cost_microusd = 0;
 	update {}.policy_state set generation = '\x50b5da85b5e3949540f8f9e3896bdb5c35bbe74472c3485d6f629c04454e5274', revision = 1;

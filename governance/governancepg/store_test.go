@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogpg"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancepg"
 	"github.com/tallystick-go/tallystick/governance/governancetest"
@@ -22,6 +24,8 @@ type opened struct {
 	*governancepg.DB
 	dsn, schema string
 	clock       *clock
+	log         *eventlogpg.Store
+	pool        *pgxpool.Pool
 }
 
 // clock is the database's, or one that stands still unless moved: the suite counts
@@ -46,12 +50,19 @@ func stillClock() *clock {
 
 func open(t testing.TB, pool *pgxpool.Pool, dsn, schema string, c *clock) *opened {
 	t.Helper()
+	log, events := recorder(t, pool, schema)
+	return openTelling(t, pool, dsn, schema, c, log, events)
+}
+
+// openTelling is open with a log that may hint by another pool.
+func openTelling(t testing.TB, pool *pgxpool.Pool, dsn, schema string, c *clock, log *eventlogpg.Store, events *eventlogpg.Recorder) *opened {
+	t.Helper()
 	db, err := governancepg.Open(pool, &governancepg.Options{
 		Schema: schema, LockTimeout: 500 * time.Millisecond,
-		Clock: c.of,
+		Clock: c.of, Events: events,
 	})
 	require.NoError(t, err)
-	return &opened{db, dsn, schema, c}
+	return &opened{db, dsn, schema, c, log, pool}
 }
 
 // fresh returns a migrated schema of its own, on the database's clock.
@@ -61,8 +72,37 @@ func freshAt(t testing.TB, c *clock) *opened {
 	t.Helper()
 	db := pgtest.New(t)
 	o := open(t, db.Pool, db.DSN, db.Schema, c)
-	require.NoError(t, o.Migrate(t.Context()))
+	o.migrate(t)
 	return o
+}
+
+// migrate makes all tables, those of the event log too.
+func (o *opened) migrate(t testing.TB) {
+	t.Helper()
+	require.NoError(t, o.Migrate(t.Context()))
+	require.NoError(t, o.log.Migrate(t.Context()))
+}
+
+// recorder makes a log in the schema, as a process has one, and what appends to it.
+func recorder(t testing.TB, pool *pgxpool.Pool, schema string) (*eventlogpg.Store, *eventlogpg.Recorder) {
+	t.Helper()
+	store, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: schema})
+	require.NoError(t, err)
+	log, err := eventlog.New(store, nil)
+	require.NoError(t, err)
+	r, err := eventlogpg.NewRecorder(store, log)
+	require.NoError(t, err)
+	return store, r
+}
+
+// told lists the events in the log of a backend's schema.
+func told(t testing.TB, b governance.Backend) []governance.Event {
+	t.Helper()
+	rows, err := b.(*opened).pool.Query(t.Context(), "select id, stream, type, schema, data from "+b.(*opened).schema+".events order by position")
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[governance.Event])
+	require.NoError(t, err)
+	return list
 }
 
 // another returns a second handle with a pool of its own, as another process has.
@@ -76,7 +116,8 @@ func another(t testing.TB, o *opened, adjust func(*pgxpool.Config)) *opened {
 func harness(all testing.TB) governancetest.Harness {
 	used := &schemas{all: all}
 	return governancetest.Harness{
-		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true, Policies: true, Nodes: true},
+		Features: governancetest.Features{Durable: true, Shared: true, RowLocks: true, Snapshots: true, Policies: true, Nodes: true, Events: true},
+		Events:   told,
 		New: func(t testing.TB) governance.Backend {
 			return used.open(t, pgtest.Connect(t, pgtest.Shared(t).DSN(), nil), pgtest.Shared(t).DSN())
 		},

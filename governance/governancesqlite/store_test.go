@@ -9,6 +9,8 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/eventlog/eventlogsqlite"
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancesqlite"
 	"github.com/tallystick-go/tallystick/governance/governancetest"
@@ -50,7 +52,9 @@ func openWith(t testing.TB, driver, path string, options *governancesqlite.Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{DB: governancesqlite.Open(db, options), sql: db, path: path, clock: c}
+	logged := *options
+	logged.Events = recorder(t, db)
+	o := &opened{DB: governancesqlite.Open(db, &logged), sql: db, path: path, clock: c}
 	t.Cleanup(func() {
 		_ = o.Close()
 		_ = db.Close()
@@ -59,6 +63,48 @@ func openWith(t testing.TB, driver, path string, options *governancesqlite.Optio
 		t.Fatal(err)
 	}
 	return o
+}
+
+// recorder makes an event log in a file.
+func recorder(t testing.TB, db *sql.DB) *eventlogsqlite.Recorder {
+	t.Helper()
+	store := eventlogsqlite.New(db)
+	log, err := eventlog.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := eventlogsqlite.NewRecorder(store, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// told lists the events in the log of a backend's file.
+func told(t testing.TB, b governance.Backend) (list []governance.Event) {
+	t.Helper()
+	rows, err := b.(*opened).sql.QueryContext(t.Context(), "select id, stream, type, schema, data from tallystick_events order by position")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e governance.Event
+		if err := rows.Scan(&e.ID, &e.Stream, &e.Type, &e.Schema, &e.Data); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // openNode claims a file, also from a process that still has it, as after a crash.
@@ -86,7 +132,8 @@ func openNode(t testing.TB, path string, c *clock) *opened {
 
 func harness() governancetest.Harness {
 	return governancetest.Harness{
-		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true, Policies: true, Nodes: true, Journal: true},
+		Features: governancetest.Features{Durable: true, Shared: true, Snapshots: true, Policies: true, Nodes: true, Journal: true, Events: true},
+		Events:   told,
 		Node: func(t testing.TB) governance.Backend {
 			return openNode(t, filepath.Join(t.TempDir(), "node.db"), now())
 		},

@@ -38,6 +38,8 @@ type Features struct {
 	// Journal: there is a backend of the profile policy.Node, which answers Plan.Journal. Needs
 	// Node; where Durable is claimed too, Reopen takes one.
 	Journal bool
+	// Events: the store has a log and appends Changes.Events. Needs Events of the harness.
+	Events bool
 }
 
 // Harness tells the suite how to make and handle stores.
@@ -54,6 +56,8 @@ type Harness struct {
 	Reopen func(t testing.TB, b governance.Backend) governance.Backend
 	// Node returns an empty, migrated backend of the profile policy.Node, and cleans it up.
 	Node func(t testing.TB) governance.Backend
+	// Events lists all events in the log of b's data, in its order.
+	Events func(t testing.TB, b governance.Backend) []governance.Event
 	// Advance moves the clock of b's data, as every handle sees it, by d. It may be
 	// negative. The clock may also run by itself.
 	Advance func(t testing.TB, b governance.Backend, d time.Duration)
@@ -86,7 +90,7 @@ func governorGroups() []group {
 	return []group{
 		{"Admit", admitCases()}, {"Settle", settleCases()}, {"Cancel", cancelCases()}, {"Do", doCases()}, {"Raise", raiseCases()}, {"Renew", renewCases()},
 		{"Window", windowCases()}, {"Holds", holdsCases()}, {"Resolve", resolveCases()}, {"Unfreeze", unfreezeCases()}, {"Notes", notesCases()},
-		{"Policies", policiesCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", slices.Concat(verifyCases(), booksCases())},
+		{"Policies", policiesCases()}, {"Events", eventsCases()}, {"Explain", explainCases()}, {"Usage", usageCases()}, {"Verify", slices.Concat(verifyCases(), booksCases())},
 		{"Prune", pruneCases()}, {"Restart", restartCases()}, {"Authority", authorityCases()}, {"Node", nodeCases()},
 		{"Random", randomCases()},
 	}
@@ -104,6 +108,9 @@ func Run(t *testing.T, h Harness) {
 	}
 	if h.Features.Journal && h.Node == nil {
 		t.Fatal("the harness claims Journal and has no Node")
+	}
+	if h.Features.Events && h.Events == nil {
+		t.Fatal("the harness claims Events and has no Events")
 	}
 	if !h.all(t, storeGroups()) {
 		t.Fatal("the store breaks rules of governance.Store; the cases with a Governor on top of it were left out")
@@ -156,6 +163,8 @@ func (f Features) beyond(claimed Features) string {
 		return "Nodes"
 	case f.Journal && !claimed.Journal:
 		return "Journal"
+	case f.Events && !claimed.Events:
+		return "Events"
 	}
 	return ""
 }
