@@ -31,6 +31,7 @@ var mutants = []mutate.Mutant{
 	{Name: "a page repeats the last of the one before", Old: "bytes.Compare(id[:], q.After[:]) > 0", New: "bytes.Compare(id[:], q.After[:]) >= 0"},
 	{Name: "a page of accounts repeats the last of the one before", Old: "key.Compare(q.After) > 0", New: "key.Compare(q.After) >= 0"},
 	{Name: "a page has no end", Old: "	return list[:min(len(list), q.Limit)], nil\n}\n\n// Accounts", New: "	return list, nil\n}\n\n// Accounts"},
+	{Name: "what a step tells is dropped", Old: "		d.tell(ch.Events)\n", New: ""},
 	{Name: "notes without numbers", Old: "		note.Number = int64(len(d.notes)) + 1\n", New: ""},
 	{Name: "a checkpoint is forgotten", Old: "		d.checkpoints[c.Account] = bytes.Clone(c.Data)\n", New: ""},
 	{Name: "a checkpoint is of all accounts", Old: "		l.Checkpoint = bytes.Clone(d.checkpoints[*plan.Checkpoint])", New: "		for _, c := range d.checkpoints {\n			l.Checkpoint = bytes.Clone(c)\n		}"},

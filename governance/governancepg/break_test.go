@@ -45,6 +45,7 @@ type benchOptions struct {
 	store  governancepg.Options
 	wrap   func(governance.Store) governance.Store
 	ruled  bool // it goes by policies
+	each   int  // only each so-manieth fault; 0: all
 }
 
 func newBench(t *testing.T, b benchOptions) *bench {

@@ -42,6 +42,9 @@ func (op *operation) everywhere(t *testing.T, b benchOptions) {
 	w := newBench(t, b)
 	faults := pgwire.Everywhere(op.dry(t, w), pgwire.Cut, false)
 	require.Greater(t, len(faults), 10)
+	if b.each > 0 {
+		faults = every(faults, b.each)
+	}
 	if testing.Short() {
 		faults = every(faults, 7)
 	}

@@ -132,7 +132,7 @@ func TestCommitFails(t *testing.T) {
 	}
 }
 
-// TestSettlementCommitFails: a settlement has no batch to look for; the permit tells.
+// TestSettlementCommitFails: a settlement has no batch to look for; the permit tells. That it is uncertain is told once.
 func TestSettlementCommitFails(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		d := faulty(t)
@@ -141,7 +141,7 @@ func TestSettlementCommitFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		inject(codeIOErr, after, 1)
-		err = p.Settle(t.Context(), governance.Used(4, 4))
+		err = p.Settle(t.Context(), governance.Unknown())
 		var failed *governance.SettleError
 		if err != nil && !errors.As(err, &failed) {
 			t.Fatalf("error is %v", err)
@@ -155,6 +155,9 @@ func TestSettlementCommitFails(t *testing.T) {
 		loaded, err := d.Store.View(t.Context(), &governance.Plan{Permits: []governance.PermitID{p.ID()}})
 		if err != nil || loaded.Permits[0].State != governance.StateSettled || loaded.Permits[0].Version != 2 {
 			t.Fatalf("the permit is %+v, %v", loaded.Permits, err)
+		}
+		if list := told(t, d.opened); len(list) != 1 || list[0].Type != governance.EventHoldOpened {
+			t.Fatalf("told %+v", list)
 		}
 	}
 }

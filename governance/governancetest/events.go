@@ -202,6 +202,11 @@ func eventsSeveral(e *env) {
 	have := e.thresholds()[1]
 	have.At = 0
 	e.equal("what was told", have, want)
+	e.advance(31 * 24 * time.Hour) // the step that enters the next window tells of that
+	e.admit(c, dollars(8*milli))
+	e.wantThresholds(50, 80, 100, 50, 80)
+	e.settle(p, governance.Used(0, 11*milli)) // and a late one of its own window, which has told everything
+	e.wantThresholds(50, 80, 100, 50, 80)
 }
 
 // eventsLatched: what was reached stays reached, whatever is given back, edited or restarted.
@@ -367,7 +372,10 @@ func eventsHolds(e *env) {
 	_, err := e.g.Resolve(e.ctx, governance.Evidence{ID: open.ID(), Outcome: governance.NotSent(), Actor: "ops", Reason: "it was never sent"})
 	e.ok(err)
 	e.equal("holds that were resolved", len(e.told(governance.EventHoldResolved)), 2)
-	e.settle(e.admit(c, both(100, 70)), governance.Used(200, 70))
+	p = e.admit(c, both(100, 70))
+	e.settle(p, governance.Outcome{Tokens: governance.Measure{Certainty: governance.Known, Value: 200}})
+	_, err = e.g.Resolve(e.ctx, governance.Evidence{ID: p.ID(), Outcome: governance.Used(200, 70), Actor: "ops", Reason: "the bill"})
+	e.ok(err)
 	e.equal("overruns", len(e.told(governance.EventOverrun)), 1)
 }
 
