@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/require"
 
 	"github.com/tallystick-go/tallystick/governance"
 	"github.com/tallystick-go/tallystick/governance/governancetest"
@@ -60,7 +59,7 @@ func TestBouncerBarrier(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			db := pgtest.New(t)
 			o := open(t, pgtest.Connect(t, b.DSN(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), b.DSN(), db.Schema, &clock{})
-			require.NoError(t, o.Migrate(t.Context()))
+			o.migrate(t)
 			barrier(t, o, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		})
 	}

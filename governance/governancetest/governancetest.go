@@ -56,7 +56,7 @@ type Harness struct {
 	Reopen func(t testing.TB, b governance.Backend) governance.Backend
 	// Node returns an empty, migrated backend of the profile policy.Node, and cleans it up.
 	Node func(t testing.TB) governance.Backend
-	// Events lists all events in the log of b's data, in its order.
+	// Events lists the events in the log of b's data, in its order: what steps told, and whatever else is there.
 	Events func(t testing.TB, b governance.Backend) []governance.Event
 	// Advance moves the clock of b's data, as every handle sees it, by d. It may be
 	// negative. The clock may also run by itself.
