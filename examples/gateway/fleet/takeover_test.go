@@ -19,7 +19,8 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	f.coordinate("")
 	f.start(1)
 	token := f.gateways[0].key("app", keys.Limits{})
-	f.manager()
+	f.manager() // also where it is alone
+	require.True(t, f.gateways[0].system().CoordinatesWithPeers)
 	pgtest.Deafen(t, primary, standby)
 	f.start(1)
 	former, witness := f.gateways[0], f.gateways[1]
