@@ -99,9 +99,30 @@ func (s *Server) scope() report.Scope {
 	return report.Scope{Rates: report.OfInstance, Quotas: report.OfInstance, Budgets: report.OfInstance}
 }
 
-// local is what a gateway has for itself in every deployment.
+// local is what this gateway has for itself: its peers neither see nor follow it. shared.yaml says the same.
 func (s *Server) local() []string {
-	out := []string{"catalogue: prices, and the upstreams and routes of its file", "connections to upstreams, and which of them failed last", "cached principals", "metrics"}
+	out := []string{
+		"catalogue: prices, and the upstreams and routes of its file; the topology's digest tells whether its peers have the same",
+		"credentials of upstreams, also those that registrations name",
+		"connections to upstreams, and whose turn it is among registered ones",
+		"failed attempts: there is no breaker; each request finds out for itself, and only the health of registered upstreams is shared",
+		"cached principals: every admission compares them with what is in force",
+		"metrics and logs",
+	}
+	switch s.Config.Profile {
+	case config.Local:
+		out = append(out, "keys, policies, accounts and limits: in its file")
+	case config.Node:
+		out = append(out, "keys, rates and quotas: in its file", "journal: what it holds of granted budgets")
+	}
+	if c := s.Config.Coordination; c != nil && c.Audit != nil {
+		if c.Audit.Folder != "" {
+			out = append(out, "audit file: the lines that it exported")
+		}
+		if c.Audit.Calls {
+			out = append(out, "events of calls that are not appended yet: they go with the process")
+		}
+	}
 	for i := range s.Config.Upstreams {
 		if s.Config.Upstreams[i].Local() {
 			return append(out, "child processes: upstreams of the mode subprocess")
@@ -110,14 +131,18 @@ func (s *Server) local() []string {
 	return out
 }
 
+// shared is what all gateways of the database, or of the authority, have together.
 func (s *Server) shared() []string {
 	switch {
 	case s.Config.Profile == config.Local:
 		return []string{}
 	case s.Config.Profile == config.Node:
 		return []string{"policies and their budgets, by the authority"}
-	case s.coordination == nil:
+	case s.Config.Coordination == nil:
 		return []string{"keys", "policies", "accounts and limits"}
 	}
-	return []string{"keys", "policies", "accounts and limits", "suspensions", "registered upstreams", "the event log"}
+	return []string{
+		"keys", "policies", "accounts and limits", "suspensions", "registered upstreams, and their health", "leases: who manages, and who exports what a dead gateway left",
+		"event log, and how far each export came",
+	}
 }
