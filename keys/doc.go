@@ -14,6 +14,10 @@
 // writes what came back. An adapter therefore loads, locks, calls Apply and
 // writes; keyspg and keyssqlite do it in SQL, and keystest checks anyone's.
 //
+// An edit also says, as an [Event], what it changed: a store that keeps an event log
+// appends that in the edit's own transaction, and a [Cache] that follows the log forgets
+// what was edited anywhere.
+//
 // Nothing is ever deleted: a revoked key and a deleted team stay as tombstones,
 // so that no identifier is used twice and history keeps its names.
 package keys

@@ -97,17 +97,8 @@ func OpenPostgres(ctx context.Context, o Postgres) (*Database, error) {
 	return &Database{Keys: db.Keys, Policies: db.Policies, Store: db.Store, backend: db, close: closer}, nil
 }
 
-func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (_ *governancepg.DB, err error) {
-	if o.Events == nil {
-		if o.Events, err = telling(ctx, pool, o); err != nil {
-			return nil, err
-		}
-	}
-	db, err := governancepg.Open(pool, &governancepg.Options{
-		Schema: o.Schema, LockTimeout: o.Lock, StatementTimeout: o.Statement, IdleTimeout: o.Idle, CommitTimeout: o.Commit,
-		Keys:   &keyspg.Options{Tokens: o.Format, Timeout: o.Call, BarrierWait: o.Barrier},
-		Events: o.Events, Clock: o.Clock,
-	})
+func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*governancepg.DB, error) {
+	db, err := governed(pool, o)
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +107,31 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (_ *governancepg.
 			return nil, err
 		}
 	}
-	if err := db.Check(ctx); err != nil || o.Namespace == "" {
+	if err := db.Check(ctx); err != nil {
 		return db, err
 	}
-	now, err := db.Policies.Load(ctx)
-	if err != nil {
-		return nil, err
+	if o.Namespace != "" {
+		now, err := db.Policies.Load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if is := now.Namespace.String(); is != o.Namespace {
+			return nil, fmt.Errorf("%w: it is %s", ErrNamespace, is)
+		}
 	}
-	if is := now.Namespace.String(); is != o.Namespace {
-		return nil, fmt.Errorf("%w: it is %s", ErrNamespace, is)
+	if o.Events != nil {
+		return db, nil
 	}
-	return db, nil
+	if o.Events, err = telling(ctx, pool, o); err != nil || o.Events == nil {
+		return db, err
+	}
+	return governed(pool, o)
+}
+
+func governed(pool *pgxpool.Pool, o Postgres) (*governancepg.DB, error) {
+	return governancepg.Open(pool, &governancepg.Options{
+		Schema: o.Schema, LockTimeout: o.Lock, StatementTimeout: o.Statement, IdleTimeout: o.Idle, CommitTimeout: o.Commit,
+		Keys:   &keyspg.Options{Tokens: o.Format, Timeout: o.Call, BarrierWait: o.Barrier},
+		Events: o.Events, Clock: o.Clock,
+	})
 }

@@ -16,12 +16,15 @@ import (
 // authority. It does not follow the log, so that its events are exported, where there are exports, as those of a gateway that
 // is gone. Where nobody has coordinated yet there is no log, and nobody is told.
 //
-// Errors: those of eventlogpg's Migrate and Check.
+// Errors: eventlog.ErrUnavailable; those of eventlogpg's Migrate and Check.
 func telling(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*eventlogpg.Recorder, error) {
 	var there bool
 	err := pool.QueryRow(ctx, "select to_regclass($1::text) is not null", pgx.Identifier{o.Schema, "event_log"}.Sanitize()).Scan(&there)
-	if err != nil || !there {
-		return nil, nil // an outage is told by what comes next
+	if err != nil {
+		return nil, eventlog.ErrUnavailable // the driver's text can say too much
+	}
+	if !there {
+		return nil, nil
 	}
 	store, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: o.Schema})
 	if err != nil {
