@@ -10,6 +10,9 @@ import (
 // Following is the projection that keeps a cache of principals as the log says, on every replica: what any of them edits is
 // evicted everywhere, within one look at the log. It tells nothing of a store whose Options have no Events.
 //
+// The log that follows may be the one that Options.Events appends to: put the cache before a second Store on the same pool, which has no
+// Events and is only asked.
+//
 // A cache that has missed something cannot know what, so that it begins, and begins again, empty.
 //
 // Source: ADR-020 "Events of keys, teams and policies".
