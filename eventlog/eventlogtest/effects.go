@@ -118,21 +118,50 @@ func logAfterRun(k *kit) {
 	same(k, alive.all(), ids(c), "or who adopts has it")
 }
 
+// logWaits: while another adopter may be about to close what the sweep has passed by, nothing is closed.
+func logWaits(k *kit) {
+	var h, alive heard
+	gone := k.log(k.s, eventlog.Options{Subscriptions: []eventlog.Subscription{h.effect("export")}})
+	l := k.log(k.s, eventlog.Options{Subscriptions: []eventlog.Subscription{alive.effect("export")}})
+	must(l.Adopt(k.ctx, eventlog.Adopt{Idle: time.Hour}))(k)
+	a := k.unstamped("a", 2)
+	stop := k.run(gone)
+	must(gone.Append(k.ctx, a))(k)
+	k.await("its own", func() bool { return len(h.all()) == 2 })
+	stop()
+	k.claim("export", "x", eventlog.Cursor{})
+	busy := must(k.s.Claim(k.ctx, eventlog.Claim{Consumer: "export", Producer: "x", Owner: "another adopter"}))(k)
+	for range 3 {
+		out := must(l.Adopt(k.ctx, eventlog.Adopt{Idle: time.Hour}))(k)
+		k.truth(out.Closed == 0 && !k.checkpoint("export", gone.Producer()).Closed, "nothing is closed meanwhile: %+v", out)
+	}
+	busy.Left, busy.Closed = true, true
+	k.ok(k.s.Save(k.ctx, busy))
+	k.close(l, "export", gone.Producer())
+	k.truth(len(alive.all()) == 0, "and nothing comes again: %v", alive.all())
+}
+
 // logGoesOn: a process whose checkpoint is no more, and whose cursor nobody can go on from, goes on all the same.
 func logGoesOn(k *kit) {
 	var h heard
 	l := k.log(k.s, eventlog.Options{Beat: time.Millisecond, Subscriptions: []eventlog.Subscription{h.effect("export")}})
-	k.run(l)
-	a := k.unstamped("a", 1)
-	must(l.Append(k.ctx, a))(k)
-	k.await("the first", func() bool { return h.count(a.Events[0].ID) == 1 })
-	for i := range 3 { // it wakes up to find that it was dropped, and that retention has passed
-		k.put(k.some("b", eventlog.Any, 1))
+	for _, slept := range []bool{false, true} {
+		stop := k.run(l)
+		a, b := k.unstamped("a", 1), k.unstamped("a", 1)
+		must(l.Append(k.ctx, a))(k)
+		k.await("the first", func() bool { return h.count(a.Events[0].ID) == 1 })
+		if slept {
+			stop()
+		}
+		k.put(k.some("b", eventlog.Any, 2)) // it finds that it was dropped, and that retention has passed
 		k.ok(k.s.Drop(k.ctx, eventlog.Checkpoint{Consumer: "export", Producer: l.Producer()}))
 		must(k.s.Prune(k.ctx, eventlog.Prune{Before: k.later()}))(k)
-		b := k.unstamped("a", 1)
 		must(l.Append(k.ctx, b))(k)
+		if slept {
+			stop = k.run(l)
+		}
 		k.await("what came then", func() bool { return h.count(b.Events[0].ID) >= 1 })
-		k.await("it is there again", func() bool { return k.checkpoint("export", l.Producer()).Generation > int64(i) })
+		k.await("it is there again", func() bool { return k.checkpoint("export", l.Producer()).Generation > 0 })
+		stop()
 	}
 }

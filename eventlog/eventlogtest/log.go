@@ -24,6 +24,7 @@ var logCases = []suiteCase{
 	{name: "Log/SlowProducersTakeTheirOwnBack", run: logTakesBack},
 	{name: "Log/ARestartRepeatsWhatWasNotSaved", run: logRepeats},
 	{name: "Log/WhatAClosedProducerAppendsIsAdopted", run: logSweeps},
+	{name: "Log/ClosesNothingBesideAnotherAdopter", run: logWaits},
 	{name: "Log/SlowHandlersSayThatTheyLive", run: logBeats},
 	{name: "Log/WhatComesAfterRunIsNotLost", run: logAfterRun},
 	{name: "Log/WhatFailsAgainKeepsNobody", run: logRetries},
