@@ -29,7 +29,7 @@ func (r *runner) beat(ctx context.Context, c Checkpoint) *pulse {
 				return
 			case <-tick.C:
 			}
-			if err := r.log.store.Save(ctx, c); errors.Is(err, ErrTaken) {
+			if err := r.save(ctx, c); errors.Is(err, ErrTaken) {
 				p.taken.Store(true)
 				r.note(func(s *SubscriptionStatus) { s.Err = err.Error() })
 				return

@@ -180,11 +180,22 @@ func (r *runner) advance(ctx context.Context, next Cursor, own bool) error {
 	if !own && time.Since(r.saved) < r.log.o.Beat {
 		return nil
 	}
-	err := r.insist(ctx, func() error { return r.log.store.Save(ctx, r.checkpoint) })
+	err := r.insist(ctx, func() error { return r.save(ctx, r.checkpoint) })
 	if err == nil {
 		r.saved = time.Now()
 	}
 	return err
+}
+
+// save waits for a while for one that is on its way when ctx ends: given up, it could land behind what leave says, and unsay it.
+func (r *runner) save(ctx context.Context, c Checkpoint) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(patience, cancel) })()
+	return r.log.store.Save(within, c)
 }
 
 // leave says that nobody is here any more, so that adoption need not wait. Where it cannot be said, it waits. What is
