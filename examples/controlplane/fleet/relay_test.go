@@ -33,6 +33,7 @@ type relay struct {
 
 	mu     sync.Mutex
 	random *rand.Rand // nil: everything arrives
+	first  []int      // fates that are still to come once each
 	planes []string
 	next   int
 	late   []delivery
@@ -70,6 +71,7 @@ func (r *relay) mistreat(seed uint64) {
 	defer r.mu.Unlock()
 	if r.random = nil; seed != 0 {
 		r.random = rand.New(rand.NewPCG(seed, seed))
+		r.first = r.random.Perm(int(slow) + 1)
 	}
 }
 
@@ -78,6 +80,11 @@ func (r *relay) draw() fate {
 	defer r.mu.Unlock()
 	if r.random == nil {
 		return arrives
+	}
+	if n := len(r.first); n > 0 { // each once, however few come
+		f := fate(r.first[n-1])
+		r.first = r.first[:n-1]
+		return f
 	}
 	f := fate(r.random.IntN(int(slow) + 3))
 	if f > slow {
