@@ -9,6 +9,7 @@
 //     and the edit barrier.
 //   - View, Permits and Accounts read in a snapshot.
 //   - Forget and Prune raise the horizon and remove what a function says may go.
+//   - It keeps no event log, so what steps tell (Changes.Events) is left aside.
 //   - Edits of teams and keys are the core's pure functions: load, apply, write.
 //
 // The time is read inside the transaction, after the lock is held.

@@ -118,7 +118,7 @@ func openNode(t testing.TB, path string, c *clock) *opened {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{DB: governancesqlite.OpenNode(db, file, &governancesqlite.Options{Now: c.now}), sql: db, path: path, clock: c, file: file}
+	o := &opened{DB: governancesqlite.OpenNode(db, file, &governancesqlite.Options{Now: c.now, Events: recorder(t, db)}), sql: db, path: path, clock: c, file: file}
 	t.Cleanup(func() {
 		_ = o.Journal.Close()
 		_ = o.Close()

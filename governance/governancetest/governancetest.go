@@ -38,7 +38,7 @@ type Features struct {
 	// Journal: there is a backend of the profile policy.Node, which answers Plan.Journal. Needs
 	// Node; where Durable is claimed too, Reopen takes one.
 	Journal bool
-	// Events: the store has a log and appends Changes.Events. Needs Events of the harness.
+	// Events: the store has a log, a node's too, and appends Changes.Events. Needs Events of the harness.
 	Events bool
 }
 

@@ -93,6 +93,10 @@ func nodeResolve(n *node) {
 	_, err = tool.Resolve(n.ctx, finding)
 	n.ok(err)
 	n.has("month", 50, 300, 1*milli, 7)
+	if n.h.Features.Events {
+		n.wantTold(governance.EventHoldOpened, governance.EventOverrun, governance.EventHoldResolved, governance.EventNote,
+			governance.EventHoldResolved, governance.EventNote, governance.EventOverrun, governance.EventHoldResolved, governance.EventNote)
+	}
 	n.leave()
 	n.hub.accountHolds(n.hubAccount("month"), 300, 1*milli+50, 0)
 }
