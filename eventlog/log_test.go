@@ -2,6 +2,7 @@ package eventlog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -265,14 +266,27 @@ func TestAViewThatCannotGoOnEndsRun(t *testing.T) {
 		l, got := view(func(_ context.Context, cause error) (eventlog.Cursor, error) {
 			asked++
 			require.ErrorIs(t, cause, why)
+			if asked < 3 { // the moment at which a database is another is one at which it comes and goes
+				return eventlog.Cursor{}, fmt.Errorf("%w: away", eventlog.ErrUnavailable)
+			}
 			return eventlog.Cursor{}, nil
 		})
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()
-		require.Equal(t, "fresh", <-got)
+		select {
+		case id := <-got:
+			require.Equal(t, "fresh", id)
+		case err := <-ended:
+			t.Fatal("it ended: ", err)
+		}
 		stop()
 		require.ErrorIs(t, <-ended, context.Canceled)
-		require.Equal(t, 1, asked)
+		require.Equal(t, 3, asked)
 		require.Equal(t, int64(1), l.Status().Subscriptions[0].Resyncs)
+
+		s.reads.Store(0)
+		never := errors.New("no state to begin with")
+		l, _ = view(func(context.Context, error) (eventlog.Cursor, error) { return eventlog.Cursor{}, never })
+		require.ErrorIs(t, l.Run(t.Context()), never)
 	}
 }

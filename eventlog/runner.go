@@ -155,8 +155,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// resync finds the cursor to go on from, or says that there is none. An effect's is in the database, and
-// went the same way as the events.
+// resync finds the cursor to go on from, or says that there is none, and tries until the store answers: a database that
+// is another than it was has just been away. An effect's cursor is in the database, and went the same way as the events.
 func (r *runner) resync(ctx context.Context, why error) (Cursor, error) {
 	history := errors.Is(why, ErrResync) || errors.Is(why, ErrPruned)
 	switch {
@@ -168,7 +168,12 @@ func (r *runner) resync(ctx context.Context, why error) (Cursor, error) {
 		return r.checkpoint.Cursor, err
 	case history && r.sub.view.Resync != nil:
 		r.note(func(s *SubscriptionStatus) { s.Resyncs++; s.Err = why.Error() })
-		return r.sub.view.Resync(withoutAppending(ctx), why)
+		var at Cursor
+		err := r.insist(ctx, func() (err error) {
+			at, err = r.sub.view.Resync(withoutAppending(ctx), why)
+			return err
+		})
+		return at, err
 	}
 	return Cursor{}, why
 }

@@ -44,7 +44,8 @@ func (s Subscription) Name() string { return s.name }
 // Kind is what the subscription is.
 func (s Subscription) Kind() Kind { return s.kind }
 
-// ViewOptions adjust a projection or a local view.
+// ViewOptions adjust a projection or a local view. What From or Resync returns of ErrUnavailable, ErrStandby, ErrTooManyOpen or
+// ErrUnknownOutcome has it called again, after a pause, until it succeeds or Run's context ends; any other error ends Run.
 type ViewOptions struct {
 	// From gives the state and the cursor of one moment when the subscription starts: it loads the state, and
 	// returns the cursor of the same snapshot. nil begins with an empty state: a projection at the beginning of the
