@@ -91,6 +91,13 @@ func (v *View[T]) Ready() bool {
 	return v.ready
 }
 
+// Has reports whether a name's record is known as of a version, or a later one.
+func (v *View[T]) Has(name string, version int64) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.rows[name].Version >= version
+}
+
 // Get returns a name's record.
 func (v *View[T]) Get(name string) (record T, is bool) {
 	v.mu.RLock()

@@ -1,10 +1,12 @@
 package upstreams
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"sync"
@@ -68,9 +70,9 @@ func (m *Manager) discover(ctx context.Context, held lease.Lease) error {
 	if err != nil {
 		return errors.New("upstreams: the file of coordination.fleet.discover cannot be read")
 	}
-	var list []Registration
-	if err := json.Unmarshal(text, &list); err != nil {
-		return errors.New("upstreams: the file of coordination.fleet.discover is not a JSON list of registrations")
+	list, err := parseList(text)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	for _, r := range list {
@@ -87,6 +89,21 @@ func (m *Manager) discover(ctx context.Context, held lease.Lease) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// parseList reads the file of coordination.fleet.discover. A field that a registration does not have is refused, as over the admin API:
+// a misspelt "allow_plaintext" or "region" must not be taken for one that was left out.
+func parseList(text []byte) ([]Registration, error) {
+	var list []Registration
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&list); err != nil {
+		return nil, errors.New("upstreams: the file of coordination.fleet.discover is not a JSON list of registrations with fields that are known")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("upstreams: the file of coordination.fleet.discover must end behind the list")
+	}
+	return list, nil
 }
 
 // probe asks every upstream whether it is there, all at once, and tells the others what has changed.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tallystick-go/tallystick/eventlog"
 	"github.com/tallystick-go/tallystick/examples/gateway/config"
 	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 )
@@ -56,8 +57,30 @@ func TestPropertySaidAgain(t *testing.T) {
 	})
 }
 
-// TestChecked: what a registration may say, to the last value.
-func TestChecked(t *testing.T) {
+// TestMendedIsNotDeclined: what this gateway registers itself it knows before the log tells of the event without a record that came earlier.
+func TestMendedIsNotDeclined(t *testing.T) {
+	u := New(nil, configured(t), func() {})
+	u.view.Begin()
+	u.view.Replace(map[string]coordination.Versioned[Record]{})
+	r := Record{Registration: Registration{Name: "gpu", Protocol: config.OpenAI, BaseURL: "https://gpu.example.com", Models: []string{"llama"}, Credential: "inference"}}
+	text, err := r.encode()
+	require.NoError(t, err)
+	tells := func(version int64, data string) error {
+		return u.apply(t.Context(), eventlog.Recorded{Event: eventlog.Event{Type: registered, Data: []byte(data)}, Stream: stream + "gpu", Version: version})
+	}
+	u.put("gpu", 2, r)
+	require.ErrorIs(t, tells(1, "{"), eventlog.ErrDeclined)
+	require.Empty(t, u.Declined())
+	require.NoError(t, tells(2, text))
+	require.Empty(t, u.Declined())
+	require.ErrorIs(t, tells(3, "{"), eventlog.ErrDeclined)
+	require.Contains(t, u.Declined()["gpu"], "missing")
+	require.NoError(t, tells(4, text))
+	require.Empty(t, u.Declined())
+}
+
+func configured(t *testing.T) *config.Config {
+	t.Helper()
 	c, err := config.Parse([]byte(`
 profile: shared
 topology_version: "1"
@@ -66,6 +89,12 @@ upstreams: [{name: main, protocol: openai, base_url: "https://api.example.com", 
 coordination: {fleet: {credentials: {inference: env:KEY}}}
 `), t.TempDir(), func(string) (string, bool) { return "postgres://secret", true })
 	require.NoError(t, err)
+	return c
+}
+
+// TestChecked: what a registration may say, to the last value.
+func TestChecked(t *testing.T) {
+	c := configured(t)
 	good := Registration{Name: "gpu", Protocol: config.OpenAI, BaseURL: "https://gpu.example.com", Models: []string{"llama"}, Credential: "inference"}
 	field := func(change func(*Registration)) string {
 		r := good
@@ -95,6 +124,25 @@ coordination: {fleet: {credentials: {inference: env:KEY}}}
 		for i, change := range values {
 			require.Equal(t, want, field(change), "%q %d", want, i)
 		}
+	}
+}
+
+// TestTheFileIsStrict: what is misspelt is refused, and not taken for what was left out.
+func TestTheFileIsStrict(t *testing.T) {
+	list, err := parseList([]byte(` [{"name": "gpu", "allow_plaintext": true, "actor": "ops"}, {"name": "other"}] `))
+	require.NoError(t, err)
+	require.Equal(t, []Registration{{Name: "gpu", AllowPlaintext: true, Decision: Decision{Actor: "ops"}}, {Name: "other"}}, list)
+	for _, none := range []string{"[]", "null"} {
+		list, err = parseList([]byte(none))
+		require.NoError(t, err)
+		require.Empty(t, list)
+	}
+	for _, text := range []string{
+		"", "{}", `[{"name": "gpu", "allow_plain": true}]`, `[{"name": 1}]`, `[] []`, `[]x`, `[`,
+		`[{"name": "gpu", "health": "healthy"}]`, // what probes find is nobody's to say
+	} {
+		_, err := parseList([]byte(text))
+		require.Error(t, err, text)
 	}
 }
 

@@ -30,12 +30,12 @@ type Upstreams struct {
 	changed func()
 
 	mu      sync.Mutex
-	missing map[string]bool // names whose record this gateway does not have; see Declined
+	missing map[string]int64 // by name, the version at which this gateway does not have the record; see Declined
 }
 
 // New makes one. Its Subscription has to be given to Base.Start; changed is told whenever Usable may have changed.
 func New(b *coordination.Base, c *config.Config, changed func()) *Upstreams {
-	return &Upstreams{base: b, config: c, changed: changed, missing: map[string]bool{}}
+	return &Upstreams{base: b, config: c, changed: changed, missing: map[string]int64{}}
 }
 
 // Subscription is the projection that keeps it.
@@ -44,7 +44,7 @@ func (u *Upstreams) Subscription() eventlog.Subscription {
 }
 
 func (u *Upstreams) load(ctx context.Context) (eventlog.Cursor, error) {
-	rows, missing := map[string]coordination.Versioned[Record]{}, map[string]bool{}
+	rows, missing := map[string]coordination.Versioned[Record]{}, map[string]int64{}
 	u.view.Begin()
 	at, err := u.base.Snapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		found, err := tx.Query(ctx, "select name, version, record from "+u.table())
@@ -56,7 +56,7 @@ func (u *Upstreams) load(ctx context.Context) (eventlog.Cursor, error) {
 		_, err = pgx.ForEachRow(found, []any{&name, &version, &text}, func() error {
 			r, err := decode([]byte(text))
 			if err != nil || r.Name != name || r.Gone == "" && !r.whole() {
-				missing[name] = true
+				missing[name] = version
 				return nil
 			}
 			rows[name] = coordination.Versioned[Record]{Version: version, Record: r}
@@ -82,7 +82,7 @@ func (u *Upstreams) apply(_ context.Context, e eventlog.Recorded) error {
 	r, err := decode(e.Data)
 	if e.Type != registered && e.Type != probed && e.Type != gone || err != nil || r.Name != name || r.Gone == "" && !r.whole() {
 		u.mu.Lock()
-		u.missing[name] = true
+		u.missing[name] = max(u.missing[name], e.Version)
 		u.mu.Unlock()
 		return eventlog.ErrDeclined // a newer gateway's, or an event without its record: it is not for this one to guess
 	}
@@ -92,9 +92,6 @@ func (u *Upstreams) apply(_ context.Context, e eventlog.Recorded) error {
 
 func (u *Upstreams) put(name string, version int64, r Record) {
 	if u.view.Set(name, version, r) {
-		u.mu.Lock()
-		delete(u.missing, name)
-		u.mu.Unlock()
 		u.changed()
 	}
 }
@@ -144,7 +141,10 @@ func (u *Upstreams) Usable() []config.Upstream {
 func (u *Upstreams) Declined() map[string]string {
 	out := map[string]string{}
 	u.mu.Lock()
-	for name := range u.missing {
+	for name, version := range u.missing {
+		if u.view.Has(name, version) { // it was mended: what this gateway registers itself it knows before the log tells what came earlier
+			continue
+		}
 		out[name] = "the record of its registration is missing or of a newer version: register it again"
 	}
 	u.mu.Unlock()
