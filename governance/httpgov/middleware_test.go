@@ -171,6 +171,18 @@ func TestFreshPrincipal(t *testing.T) {
 	is(t, "requests at the provider", len(upstream.requests()), 2)
 }
 
+// What a cache does not know of yet must not be refused for as long as it keeps what it has.
+func TestEditThatAllows(t *testing.T) {
+	upstream := says(200, "application/json", `{"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`)
+	g := open(t, upstream, setup{resolver: func(db *governancemem.DB) keys.Resolver { return keys.NewCache(db.Keys, nil) }})
+	g.token = g.key(keys.CreateKey{ID: "newcomer", AllowedModels: []string{"other"}})
+	is(t, "before", g.post(chatPath, chatBody).StatusCode, http.StatusForbidden)
+	_, err := g.db.Keys.UpdateKey(t.Context(), keys.UpdateKey{ID: "newcomer", IfRevision: 1, AllowedModels: keys.Set([]string(nil))})
+	check(t, err)
+	is(t, "after", g.post(chatPath, chatBody).StatusCode, 200)
+	is(t, "requests at the provider", len(upstream.requests()), 1)
+}
+
 // forgetful knows everybody and cannot look anybody up anew.
 type forgetful struct{ keys.Resolver }
 

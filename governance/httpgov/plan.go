@@ -2,6 +2,7 @@ package httpgov
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -27,7 +28,7 @@ type plan struct {
 // plan reads a request and works out the most that it may use. Nothing is
 // reserved or sent.
 //
-// Errors: *RequestError, *governance.Refusal, *passError.
+// Errors: *RequestError, *governance.Refusal, *passError; those of FreshPrincipal.
 func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal) (*plan, error) {
 	body, err := readBody(r, cmp.Or(t.MaxBody, DefaultMaxBody))
 	if err != nil {
@@ -43,7 +44,9 @@ func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal
 	s := p.selection
 	p.request = governance.Request{Principal: principal, Model: s.Model, Region: s.Region, Guardrail: s.Guardrail, Route: s.Route}
 	if !principal.AllowsModel(s.Model) {
-		return nil, &governance.Refusal{Reason: governance.ReasonModel}
+		if p.request.Principal, err = widened(r.Context(), principal, s.Model); err != nil {
+			return nil, err
+		}
 	}
 	e := editor{ask: p.ask}
 	p.guard(&e)
@@ -57,6 +60,21 @@ func (t *Transport) plan(r *http.Request, route Route, principal *keys.Principal
 	}
 	p.body = e.apply()
 	return p, nil
+}
+
+// widened reads anew who is calling, where what is known of the caller refuses a model: a cache may be older than
+// the edit that allows it, and nothing that is refused here comes to an admission, which would notice.
+//
+// Errors: *governance.Refusal; those of FreshPrincipal but for ErrNoPrincipal.
+func widened(ctx context.Context, known *keys.Principal, model string) (*keys.Principal, error) {
+	fresh, err := FreshPrincipal(ctx)
+	if errors.Is(err, ErrNoPrincipal) { // there is no way to ask
+		fresh, err = known, nil
+	}
+	if err == nil && !fresh.AllowsModel(model) {
+		err = &governance.Refusal{Reason: governance.ReasonModel}
+	}
+	return fresh, err
 }
 
 // choose asks routing, and looks the price up.
