@@ -82,6 +82,42 @@ func TestTailerGoesOnWhereTheStoreComesBack(t *testing.T) {
 	require.ErrorIs(t, err, eventlog.ErrInvalid)
 }
 
+// TestLookedIsNoYoungerThanWhatIsKnown: the age of a view is counted from the beginning of a look, and only from one whose
+// events have all been dealt with.
+func TestLookedIsNoYoungerThanWhatIsKnown(t *testing.T) {
+	var began [6]time.Time
+	var tail *eventlog.Tailer
+	s := &scripted{}
+	s.read = func(n int, _ eventlog.Read) (eventlog.Page, error) {
+		began[n] = time.Now() // the answer is as old as this
+		require.False(t, tail.Lag().Looked.After(began[n-1]))
+		switch n {
+		case 1, 4:
+			return eventlog.Page{Events: []eventlog.Recorded{event("1")}, More: n == 1}, nil
+		case 2:
+			return eventlog.Page{Events: []eventlog.Recorded{event("2")}}, nil
+		case 5:
+			require.True(t, tail.Lag().Looked.After(began[3]), "the page of the fourth look was dealt with")
+			return eventlog.Page{}, eventlog.ErrPruned
+		}
+		return eventlog.Page{}, nil
+	}
+	tail, err := eventlog.NewTailer(s, eventlog.TailOptions{Poll: time.Millisecond})
+	require.NoError(t, err)
+	next := func() error {
+		_, err := tail.Next(t.Context())
+		return err
+	}
+	require.NoError(t, next())
+	require.Zero(t, tail.Lag().Looked, "more is to come")
+	require.NoError(t, next())
+	require.Zero(t, tail.Lag().Looked, "and the second page is not dealt with yet")
+	require.NoError(t, next()) // the third look finds nothing, the fourth a page
+	require.True(t, tail.Lag().Looked.After(began[2]))
+	require.False(t, tail.Lag().Looked.After(began[3]))
+	require.ErrorIs(t, next(), eventlog.ErrPruned)
+}
+
 func TestTailerBeatsAndWakes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var there atomic.Bool

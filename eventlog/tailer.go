@@ -33,6 +33,7 @@ type Tailer struct {
 	mu     sync.Mutex
 	cursor Cursor
 	lag    Lag
+	seen   time.Time // when the look began that ended with the page which the caller is busy with
 }
 
 // Lag is how far a tailer is behind.
@@ -41,7 +42,7 @@ type Lag struct {
 	Behind   int64         // positions from there to the head at the last look: an upper bound of the events to come
 	Age      time.Duration // how old, by the store's clock, the oldest event of the last page was when it was read
 	Open     int           // transactions that were open at the last look; none of them holds the tailer back
-	Looked   time.Time     // by this process's clock, when it last looked and was answered; zero: never
+	Looked   time.Time     // by this process's clock: all that was there then has been dealt with; zero: never
 	Failures int           // looks in a row that failed
 	Err      error         // of the last of them
 }
@@ -62,7 +63,7 @@ func NewTailer(store Store, o TailOptions) (*Tailer, error) {
 }
 
 // Next waits for events and returns a page of them. What is to survive must be done before Page.Next is saved, and
-// repeated after a crash. While the store is unavailable it goes on trying.
+// repeated after a crash. Calling it again says that the last page was dealt with. While the store is unavailable it goes on trying.
 //
 // Errors: the context's; *ResyncError, *PrunedError and whatever else trying again does not mend.
 func (t *Tailer) Next(ctx context.Context) (Page, error) {
@@ -73,6 +74,7 @@ func (t *Tailer) Next(ctx context.Context) (Page, error) {
 		beat = timer.C
 	}
 	pause := t.o.Poll
+	t.dealt()
 	for {
 		if !t.more {
 			beaten, err := t.wait(ctx, pause, beat)
@@ -86,6 +88,7 @@ func (t *Tailer) Next(ctx context.Context) (Page, error) {
 		if err := ctx.Err(); err != nil {
 			return Page{}, err
 		}
+		began := time.Now() // an answer may have been on its way for long, as while the process was stopped
 		page, err := t.store.Read(ctx, Read{Cursor: t.Cursor(), Limit: t.o.Limit, Registered: t.o.Registered})
 		switch {
 		case err == nil:
@@ -100,7 +103,7 @@ func (t *Tailer) Next(ctx context.Context) (Page, error) {
 			return Page{}, err
 		}
 		t.more, pause = page.More, t.o.Poll
-		t.moved(page)
+		t.moved(page, began)
 		if len(page.Events) > 0 {
 			return page, nil
 		}
@@ -129,12 +132,29 @@ func (t *Tailer) wait(ctx context.Context, pause time.Duration, beat <-chan time
 	return false, nil
 }
 
-func (t *Tailer) moved(p Page) {
+// dealt notes that the caller has come back, and so dealt with the last page.
+func (t *Tailer) dealt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.seen.IsZero() {
+		t.lag.Looked, t.seen = t.seen, time.Time{}
+	}
+}
+
+func (t *Tailer) moved(p Page, began time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cursor = p.Next
 	open := p.Next.Open()
-	t.lag = Lag{Looked: time.Now(), Through: p.Next.Through(), Behind: max(0, p.Head-p.Next.Through()), Open: len(open.Running) + int(min(open.Next-open.Max, MaxOpen))}
+	looked := t.lag.Looked
+	switch {
+	case p.More: // of what was there some is still to come
+	case len(p.Events) == 0:
+		looked = began
+	default:
+		t.seen = began
+	}
+	t.lag = Lag{Looked: looked, Through: p.Next.Through(), Behind: max(0, p.Head-p.Next.Through()), Open: len(open.Running) + int(min(open.Next-open.Max, MaxOpen))}
 	for _, e := range p.Events {
 		t.lag.Age = max(t.lag.Age, time.Duration(p.Now-e.At.UnixMicro())*time.Microsecond)
 	}
@@ -158,7 +178,7 @@ func (t *Tailer) Cursor() Cursor {
 func (t *Tailer) Seek(c Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cursor, t.more = c, true
+	t.cursor, t.more, t.seen = c, true, time.Time{}
 	t.lag = Lag{Through: c.Through(), Looked: t.lag.Looked}
 }
 

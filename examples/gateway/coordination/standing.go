@@ -28,7 +28,7 @@ func (b *Base) Following() error {
 	return nil
 }
 
-// Age is how long ago the log was last read, by the projection for which that is longest. An effect's does not count: it may be busy
+// Age is how long ago all that was in the log had been dealt with, by the projection for which that is longest. An effect's does not count: it may be busy
 // exporting.
 //
 // Time: this machine's; the wall clock where it gained on the monotonic one, which stands still while a machine is suspended.

@@ -40,7 +40,7 @@ type LeaseState struct {
 // LogState is how this gateway follows what the others do.
 type LogState struct {
 	TailMS int64 `json:"tail_ms"` // how often it looks
-	// AgeMS is how long ago it last looked and was answered. Above StaleMS nothing is served and the gateway is not ready: what was
+	// AgeMS is how long ago it had dealt with all that was there. Above StaleMS nothing is served and the gateway is not ready: what was
 	// suspended meanwhile is not known here.
 	AgeMS   int64 `json:"age_ms"`
 	StaleMS int64 `json:"stale_ms"`
