@@ -85,47 +85,53 @@ func OpenPostgres(ctx context.Context, o Postgres) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: no pool can be made of the connection string", ErrPostgres)
 	}
-	db, err := open(ctx, pool, o)
+	db, end, err := open(ctx, pool, o)
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("%w: %w", ErrPostgres, err)
 	}
 	closer := func() error {
+		end()
 		pool.Close()
 		return nil
 	}
 	return &Database{Keys: db.Keys, Policies: db.Policies, Store: db.Store, backend: db, close: closer}, nil
 }
 
-func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*governancepg.DB, error) {
+// open makes sure of the tables. end, which is never nil, comes before the pool is closed.
+func open(ctx context.Context, pool *pgxpool.Pool, o Postgres) (_ *governancepg.DB, end func(), _ error) {
+	end = func() {}
 	db, err := governed(pool, o)
 	if err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	if o.Migrate {
 		if err := db.Migrate(ctx); err != nil {
-			return nil, err
+			return nil, end, err
 		}
 	}
 	if err := db.Check(ctx); err != nil {
-		return db, err
+		return nil, end, err
 	}
 	if o.Namespace != "" {
 		now, err := db.Policies.Load(ctx)
 		if err != nil {
-			return nil, err
+			return nil, end, err
 		}
 		if is := now.Namespace.String(); is != o.Namespace {
-			return nil, fmt.Errorf("%w: it is %s", ErrNamespace, is)
+			return nil, end, fmt.Errorf("%w: it is %s", ErrNamespace, is)
 		}
 	}
 	if o.Events != nil {
-		return db, nil
+		return db, end, nil
 	}
-	if o.Events, err = telling(ctx, pool, o); err != nil || o.Events == nil {
-		return db, err
+	if o.Events, end, err = telling(ctx, pool, o); err != nil || o.Events == nil {
+		return db, end, err
 	}
-	return governed(pool, o)
+	if db, err = governed(pool, o); err != nil {
+		end()
+	}
+	return db, end, err
 }
 
 func governed(pool *pgxpool.Pool, o Postgres) (*governancepg.DB, error) {

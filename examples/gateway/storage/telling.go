@@ -14,33 +14,34 @@ import (
 
 // telling has whoever opens the schema of gateways that coordinate tell them what it changes: an operator's command, an
 // authority. It does not follow the log, so that its events are exported, where there are exports, as those of a gateway that
-// is gone. Where nobody has coordinated yet there is no log, and nobody is told.
+// is gone. Where nobody has coordinated yet there is no log, and nobody is told. end, which is never nil, comes before the pool is closed.
 //
 // Errors: eventlog.ErrUnavailable; those of eventlogpg's Migrate and Check.
-func telling(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*eventlogpg.Recorder, error) {
+func telling(ctx context.Context, pool *pgxpool.Pool, o Postgres) (_ *eventlogpg.Recorder, end func(), err error) {
+	end = func() {}
 	var there bool
-	err := pool.QueryRow(ctx, "select to_regclass($1::text) is not null", pgx.Identifier{o.Schema, "event_log"}.Sanitize()).Scan(&there)
+	err = pool.QueryRow(ctx, "select to_regclass($1::text) is not null", pgx.Identifier{o.Schema, "event_log"}.Sanitize()).Scan(&there)
 	if err != nil {
-		return nil, eventlog.ErrUnavailable // the driver's text can say too much
+		return nil, end, eventlog.ErrUnavailable // the driver's text can say too much
 	}
 	if !there {
-		return nil, nil
+		return nil, end, nil
 	}
 	store, err := eventlogpg.New(pool, &eventlogpg.Options{Schema: o.Schema})
 	if err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	if o.Migrate {
 		if err := store.Migrate(ctx); err != nil {
-			return nil, err
+			return nil, end, err
 		}
 	}
 	if err := store.Check(ctx); err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	exports, err := store.Checkpoints(ctx, audit.Name)
 	if err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	var subscriptions []eventlog.Subscription
 	if len(exports) > 0 { // who exports finds, by the checkpoint of this, what it left
@@ -50,7 +51,11 @@ func telling(ctx context.Context, pool *pgxpool.Pool, o Postgres) (*eventlogpg.R
 	}
 	log, err := eventlog.New(store, &eventlog.Options{Label: "command", Subscriptions: subscriptions})
 	if err != nil {
-		return nil, err
+		return nil, end, err
 	}
-	return eventlogpg.NewRecorder(store, log)
+	events, err := eventlogpg.NewRecorder(store, log)
+	if err == nil && len(subscriptions) > 0 {
+		end = remembered(store, log.Producer())
+	}
+	return events, end, err
 }

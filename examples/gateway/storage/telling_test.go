@@ -14,8 +14,9 @@ func TestNoAnswerIsNoAbsence(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://somebody:secret@127.0.0.1:1/none")
 	require.NoError(t, err)
 	defer pool.Close()
-	events, err := telling(t.Context(), pool, Postgres{Schema: "tallystick"})
+	events, end, err := telling(t.Context(), pool, Postgres{Schema: "tallystick"})
 	require.ErrorIs(t, err, eventlog.ErrUnavailable)
 	require.NotContains(t, err.Error(), "127.0.0.1")
 	require.Nil(t, events)
+	end()
 }
