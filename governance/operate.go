@@ -125,7 +125,7 @@ func (g *Governor) Unfreeze(ctx context.Context, r Release) error {
 }
 
 // Note records what an operator did to something else than permits and accounts, such as
-// an edit of policies. n.Number and n.At are the store's; n.Before and n.After are JSON or empty.
+// an edit of policies. n.Number and n.At are the store's; n.Permit and n.Account must be zero; n.Before and n.After are JSON or empty.
 //
 // Retry: a repeated call is a second note. Errors: ErrInvalid, ErrUnavailable,
 // ErrUnknownOutcome, ErrClosed.
@@ -138,6 +138,9 @@ func (g *Governor) Note(ctx context.Context, n Note) error {
 	}
 	if err := validName("action", n.Action); err != nil {
 		return err
+	}
+	if !n.Permit.IsZero() || n.Account != (AccountKey{}) { // its event would be in a stream that rows keep in order which nobody has locked
+		return invalid("note", "must be about neither a permit nor an account: those are noted by what changes them")
 	}
 	for _, f := range [...]struct{ name, value string }{{"before", n.Before}, {"after", n.After}} {
 		if f.value != "" && (len(f.value) > maxNoteBytes || !json.Valid([]byte(f.value))) {

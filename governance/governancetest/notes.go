@@ -75,6 +75,8 @@ func notesOfOthers(e *env) {
 	for _, bad := range []governance.Note{
 		{Actor: "ops", Reason: "why"}, {Actor: "ops", Action: "edit"}, {Action: "edit", Reason: "why"},
 		{Actor: "ops", Action: "edit", Reason: "why", Before: "{"}, {Actor: "ops", Action: "edit\n", Reason: "why"},
+		{Actor: "ops", Action: "edit", Reason: "why", Permit: governance.PermitID{1}},
+		{Actor: "ops", Action: "edit", Reason: "why", Account: governance.AccountKey{WindowStart: 1}},
 		{Actor: "ops", Action: "edit", Reason: "why", After: `"` + strings.Repeat("x", 5000) + `"`},
 	} {
 		e.is(e.g.Note(e.ctx, bad), governance.ErrInvalid)
