@@ -68,14 +68,26 @@ func (p *Permit) Settle(ctx context.Context, o Outcome) error {
 		return err
 	}
 	slots, ending := p.g.slots.forget(p)
-	task := &settlement{id: p.id, owner: p.owner, terms: p.terms, set: p.set, slots: slots, outcome: o, team: p.terms.teamID}
+	task := &settlement{id: p.id, owner: p.owner, terms: p.terms, set: p.noticed(), slots: slots, outcome: o, team: p.terms.teamID}
 	err := p.g.run(ctx, task)
 	if err == nil || task.hopeless(err) {
 		p.g.slots.over(ctx, task, ending)
 		return err
 	}
-	p.g.backlog.add(&settlement{id: task.id, owner: task.owner, terms: task.terms, slots: slots, ending: ending, outcome: o, team: task.team})
+	p.g.backlog.add(&settlement{id: task.id, owner: task.owner, terms: task.terms, set: task.set, slots: slots, ending: ending, outcome: o, team: task.team})
 	return &SettleError{ID: task.id, Err: err}
+}
+
+// noticed is what names the thresholds of the permit's accounts, by the rules that were read last: it may be the last to
+// come to its window. Whether they are in force the step compares.
+func (p *Permit) noticed() *constraintSet {
+	now := p.g.rulebook.now.Load()
+	if now == nil || p.set == nil || p.set.rules == now {
+		return p.set
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return constraintsOf(p.principal, now) // not kept: the principal may be an older one
 }
 
 // Cancel returns everything: it is Settle with NotSent, for an attempt that

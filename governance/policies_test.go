@@ -158,6 +158,30 @@ func TestSettlementLatches(t *testing.T) {
 	}
 }
 
+// TestSettlementLatchesByWhatIsInForce: nobody may come to a window after a settlement, so that it goes by an edit that
+// was read meanwhile, also where the store was away and the outcome was recorded later.
+func TestSettlementLatchesByWhatIsInForce(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		r := newRuled(t, policy.Shared)
+		r.put([]policy.Rule{month(1000, false)})
+		permit := r.admit(r.p, milliUSD(6))
+		r.put([]policy.Rule{month(10, false), half(false)})
+		_, _, err := r.g.Policies(r.ctx)
+		r.ok(err)
+		if away {
+			up := r.down()
+			r.unsettled(permit.Settle(r.ctx, Used(0, 6000)), permit.ID())
+			up()
+			r.until("the outcome is recorded", func() bool { return r.stored(permit.ID()).State == StateSettled })
+		} else {
+			r.ok(permit.Settle(r.ctx, Used(0, 6000)))
+		}
+		if r.latch() != 50 {
+			t.Fatalf("away %v: latch %d", away, r.latch())
+		}
+	}
+}
+
 func TestStrictTierReplacesTheModel(t *testing.T) {
 	r := newRuled(t, policy.Shared)
 	r.put([]policy.Rule{month(10, false), half(true)})

@@ -11,7 +11,7 @@ type settlement struct {
 	id      PermitID
 	owner   Nonce
 	terms   *terms
-	set     *constraintSet          // what applied at admission, where that is known
+	set     *constraintSet          // what names the thresholds, where that is known
 	slots   map[ConstraintID]uint64 // incarnations that differ from the captured one
 	outcome Outcome
 	ending  []slotGroupKey // slots that the keeper counts as ending until this is recorded
