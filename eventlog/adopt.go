@@ -46,18 +46,20 @@ func (l *Log) Adopt(ctx context.Context, a Adopt) (Adopted, error) {
 	l.adopting.Lock()
 	defer l.adopting.Unlock()
 	var out Adopted
+	var errs []error
 	for _, r := range l.runners {
 		if r.sub.kind != KindEffect {
 			continue
 		}
-		if err := r.adoptAll(ctx, a, &out); err != nil {
-			if errors.Is(err, errNotHeld) {
-				return out, nil // what is dealt with of a page comes again
-			}
-			return out, err
+		err := r.adoptAll(ctx, a, &out)
+		if errors.Is(err, errNotHeld) {
+			break // what is dealt with of a page comes again
+		}
+		if errs = append(errs, err); ctx.Err() != nil || errors.Is(err, ErrUnavailable) {
+			break
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 func (r *runner) adoptAll(ctx context.Context, a Adopt, out *Adopted) error {
@@ -70,15 +72,21 @@ func (r *runner) adoptAll(ctx context.Context, a Adopt, out *Adopted) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, c := range list {
 		if c.Producer == Unknown || c.Producer == r.log.producer || c.Closed || !c.Left && c.Idle < a.Idle {
 			continue
 		}
-		if err := r.adopt(ctx, c, a.Held, swept, out); err != nil && !errors.Is(err, ErrTaken) { // it lives, or another adopts it
+		err := r.adopt(ctx, c, a.Held, swept, out)
+		switch {
+		case err == nil || errors.Is(err, ErrTaken): // it lives, or another adopts it
+		case ctx.Err() != nil || errors.Is(err, errNotHeld) || errors.Is(err, ErrUnavailable):
 			return err
+		default: // what is wrong with one must not keep the others waiting
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (r *runner) adopt(ctx context.Context, seen Checkpoint, held func() bool, mayClose bool, out *Adopted) error {

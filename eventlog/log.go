@@ -40,8 +40,9 @@ type Log struct {
 	runners  []*runner
 	hints    hints
 
+	own         bool // has effects or local views
 	registering sync.Mutex
-	registered  bool
+	registered  atomic.Bool
 	start       Cursor // before this process's first event
 
 	adopting sync.Mutex // one Adopt at a time
@@ -83,6 +84,7 @@ func New(store Store, o *Options) (*Log, error) {
 			return nil, refuse("subscription", s.name+" is there twice")
 		}
 		names[s.name] = true
+		l.own = l.own || s.kind != KindProjection
 		l.runners = append(l.runners, &runner{log: l, sub: s, wake: make(chan struct{}, 1), status: SubscriptionStatus{Name: s.name, Kind: s.kind}})
 	}
 	return l, nil
@@ -156,13 +158,12 @@ func (l *Log) wakeHere() {
 // register notes, before this process's first event, where its effects and local views begin. Were it later,
 // a crash could leave events behind that no checkpoint speaks of, and nobody would adopt them.
 func (l *Log) register(ctx context.Context) error {
+	if l.registered.Load() || !l.own { // every append and every recorded step comes by here
+		return nil
+	}
 	l.registering.Lock()
 	defer l.registering.Unlock()
-	own := false
-	for _, r := range l.runners {
-		own = own || r.sub.kind != KindProjection
-	}
-	if l.registered || !own {
+	if l.registered.Load() {
 		return nil
 	}
 	if l.start.IsZero() {
@@ -184,7 +185,7 @@ func (l *Log) register(ctx context.Context) error {
 			r.claimed = true
 		}
 	}
-	l.registered = true
+	l.registered.Store(true)
 	return nil
 }
 

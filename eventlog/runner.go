@@ -210,10 +210,11 @@ func (r *runner) leave(ctx context.Context) {
 	defer cancel()
 	r.log.registering.Lock()
 	defer r.log.registering.Unlock()
+	r.log.registered.Store(false) // who appends from now on waits, and registers anew
 	c := r.checkpoint
 	c.Left = true
 	_ = r.log.store.Save(ctx, c)
-	r.claimed, r.log.registered = false, false
+	r.claimed = false
 }
 
 // handle deals with the events that are the subscription's, and says how many those are: done, or set aside. With

@@ -2,10 +2,12 @@ package admin
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tallystick-go/tallystick/eventlog"
+	"github.com/tallystick-go/tallystick/examples/gateway/coordination"
 	"github.com/tallystick-go/tallystick/governance"
 )
 
@@ -70,6 +72,13 @@ func (a *api) dropCheckpoints(c *call) (any, error) {
 	}
 	if a.Coordination == nil {
 		return nil, uncoordinated
+	}
+	list, err := a.Coordination.Checkpoints(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(list, func(k eventlog.Checkpoint) bool { return k.Consumer == q.consumer }) {
+		return nil, coordination.ErrNotFound // nothing was decided
 	}
 	before, err := json.Marshal(map[string]string{"consumer": q.consumer})
 	if err != nil {
