@@ -8,7 +8,8 @@ import (
 )
 
 // Event is something that a step made true, told in the transaction that made it so: see
-// Changes.Events. It holds nothing secret, and no event is larger than MaxEventData.
+// Changes.Events. It holds nothing secret, and no event is larger than MaxEventData. The stores on Postgres append it to the event
+// log that their Options.Events names, under this ID, Stream, Type, Schema and Data; json.Unmarshal reads Data. A store without a log tells nobody.
 //
 // Source: ADR-020 "Events of what is governed".
 type Event struct {
@@ -21,7 +22,9 @@ type Event struct {
 
 // The types of events.
 const (
-	// EventThreshold: a budget reached one of its thresholds for the first time in a window. A ThresholdEvent.
+	// EventThreshold: a budget reached one of its thresholds for the first time in a window. A ThresholdEvent. Thresholds are those
+	// of policies, the budget's own tiers and the routing rules' on it; limits of teams and keys have none. For a hard
+	// cap what is reserved or granted counts too, so that a large call may reach one, and leave less behind when it settles.
 	EventThreshold = "budget.threshold"
 	// EventHoldOpened: a permit or grant ended and holds what is uncertain, until an operator resolves it. A HoldEvent.
 	EventHoldOpened = "hold.opened"

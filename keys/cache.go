@@ -20,8 +20,9 @@ type CacheOptions struct {
 //
 // Where an admission follows that compares the principal's revision under its own lock, as in the profile shared, what the
 // cache returns decides nothing, and its age is harmless. Everything else sees a key as it was: by at most the time in which the
-// event log is followed ([Cache.Follow], [Cache.Clear]), or MaxAge where nobody follows it or following fails. Endpoints that
-// cannot bear that resolve at the store. Refusals are never kept, so a key works as soon as it is made. Principals are
+// event log is followed ([Cache.Follow], [Cache.Clear]; in Postgres keyspg.Following does both), or MaxAge where nobody follows it or
+// following fails. That a key expires or the grace of a rotation ends is no event: what was kept before is given until MaxAge, followed or
+// not. Endpoints that cannot bear that resolve at the store. Refusals are never kept, so a key works as soon as it is made. Principals are
 // found by the hash of the token, and no token is kept.
 //
 // Concurrency: safe; callers who miss on the same token share one look-up. A look-up that was under way when its key, its team or everything
@@ -55,7 +56,7 @@ type flight struct {
 	abandoned bool // its caller left: the result says nothing about the store
 }
 
-// NewCache returns an empty cache in front of store.
+// NewCache returns an empty cache in front of store; nil options are the defaults.
 func NewCache(store Resolver, o *CacheOptions) *Cache {
 	c := &Cache{
 		store: store, size: 10_000, maxAge: time.Minute, now: time.Now,

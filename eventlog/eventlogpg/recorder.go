@@ -12,7 +12,11 @@ import (
 
 // Recorder appends what other adapters change, in the transactions that change it: the event is there when the
 // change is, and never was when the change is not. Give it to keyspg, policypg or governancepg, on the same database and
-// schema as the log; elsewhere their transactions fail, or speak in a log that is not theirs.
+// schema as the log; elsewhere their transactions fail, or speak in a log that is not theirs. Their Migrate does not make the
+// log's tables: run Store.Migrate too, or every edit and admission that would tell something fails.
+//
+// It records whether or not [eventlog.Log.Run] runs. What its log's effects owe those events is done once it does, or by whoever
+// adopts what this process left.
 //
 // A stream that is recorded belongs to what records it: its order is decided by the row that the caller has locked, and
 // who appends to it without that lock makes the other's transaction fail.

@@ -114,6 +114,9 @@ func registration(set *flag.FlagSet) *request {
 			if *actor == "" || *reason == "" {
 				return nil, errors.New("fleet register needs -actor and -reason")
 			}
+			if r.BaseURL == "" || len(models.list) == 0 || r.Credential == "" {
+				return nil, errors.New("fleet register needs -base-url, a -model and -credential")
+			}
 			r.Name, r.Models, r.TTLMS, r.Actor, r.Reason = name, models.list, ttl.Milliseconds(), *actor, *reason
 			return r, nil
 		},
@@ -129,7 +132,12 @@ func deregistration(set *flag.FlagSet) *request {
 	actor, reason := operatorFlags(set)
 	return &request{
 		method: http.MethodPost, path: under("fleet/", "/deregister"),
-		body: func(string) (any, error) { return upstreams.Decision{Actor: *actor, Reason: *reason}, nil },
+		body: func(string) (any, error) {
+			if *actor == "" || *reason == "" {
+				return nil, errors.New("fleet deregister needs -actor and -reason")
+			}
+			return upstreams.Decision{Actor: *actor, Reason: *reason}, nil
+		},
 		print: func(o *output, _ json.RawMessage) error {
 			o.row("deregistered on every gateway of the database; calls under way there end as they end")
 			return nil

@@ -2,7 +2,9 @@ package operator
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -24,7 +26,7 @@ var systemCommand = operation{"", func(*flag.FlagSet) *request {
 			if l.Longer {
 				tenure += ", here " + (time.Duration(l.TenureMS) * time.Millisecond).String()
 			}
-			o.row("LEASE", l.Name, l.State, l.Holder, l.Generation, tenure, l.Error)
+			o.row("LEASE", l.Name, l.State, l.Holder, fmt.Sprint("generation ", l.Generation), "tenure "+tenure, l.Error)
 		}
 		if s.Log != nil {
 			o.row("LOG", "read", (time.Duration(s.Log.AgeMS)*time.Millisecond).String()+" ago", "may be "+(time.Duration(s.Log.StaleMS)*time.Millisecond).String())
@@ -32,7 +34,7 @@ var systemCommand = operation{"", func(*flag.FlagSet) *request {
 				o.row("LOG", "old events stay because of", s.Log.HeldBy, "gateway events drop "+s.Log.HeldBy+", if it is gone for good")
 			}
 			for _, sub := range s.Log.Subscriptions {
-				o.row("LOG", sub.Name, sub.Kind, sub.Behind, sub.Handled, sub.Aside, sub.Error)
+				o.row("LOG", sub.Name, sub.Kind, fmt.Sprint(sub.Behind, " behind"), fmt.Sprint(sub.Handled, " handled"), fmt.Sprint(sub.Aside, " set aside"), sub.Error)
 			}
 			if s.Log.Error != "" {
 				o.row("LOG", "is not followed", s.Log.Error)
@@ -63,17 +65,20 @@ var suspensionCommands = map[string]operation{
 			return err
 		})
 	}},
-	"begin": suspension("suspensions", "suspended on every gateway of the database"),
-	"lift":  suspension("suspensions/lift", "served again"),
+	"begin": suspension("begin", "suspensions", "suspended on every gateway of the database, as soon as each has looked at the log"),
+	"lift":  suspension("lift", "suspensions/lift", "served again"),
 }
 
-func suspension(path, done string) operation {
+func suspension(verb, path, done string) operation {
 	return operation{"KEY", func(set *flag.FlagSet) *request {
 		session := set.String("session", "", "only the `session` of the key that calls itself so; left out: the key")
 		actor, reason := operatorFlags(set)
 		return &request{
 			method: http.MethodPost, path: at(path),
 			body: func(key string) (any, error) {
+				if *actor == "" || *reason == "" {
+					return nil, errors.New("suspensions " + verb + " needs -actor and -reason")
+				}
 				out := map[string]string{"key": key, "reason": *reason, "actor": *actor}
 				if *session != "" {
 					out["session"] = *session

@@ -60,10 +60,17 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Code == "" {
-		return "tallystick: postgres: " + e.Class.String()
+	text := "tallystick: postgres: " + e.Class.String()
+	if e.Code != "" {
+		text += " (SQLSTATE " + e.Code + ")"
 	}
-	return "tallystick: postgres: " + e.Class.String() + " (SQLSTATE " + e.Code + ")"
+	switch e.Code {
+	case "42P01", "42703", "3F000": // a table, a column, a schema
+		text += ": it lacks a table, or has an older one: run Migrate of every store that is in use"
+	case "42501":
+		text += ": the role lacks a privilege"
+	}
+	return text
 }
 
 // Unwrap returns the context's error where that is the cause.

@@ -16,7 +16,7 @@ func (a *api) system(c *call) (any, error) {
 	return a.System(c.ctx)
 }
 
-var uncoordinated = &Problem{Status: http.StatusConflict, Type: "uncoordinated", Message: "this gateway does not coordinate with others, so that nobody else would know: its configuration needs a coordination block"}
+var uncoordinated = &Problem{Status: http.StatusConflict, Type: "uncoordinated", Message: "this gateway does not coordinate with others, so that nobody else would know: its configuration needs a coordination block. Of one that does, ask its admin API: the database alone cannot say"}
 
 // SuspensionPage is everything that is suspended.
 type SuspensionPage struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/tallystick-go/tallystick/examples/gateway/provider"
 	"github.com/tallystick-go/tallystick/examples/gateway/server"
 	"github.com/tallystick-go/tallystick/examples/operator"
+	"github.com/tallystick-go/tallystick/governance/governancepg"
 )
 
 func (p Process) serve(ctx context.Context, o operator.Process, args []string) (err error) {
@@ -43,6 +44,9 @@ func (p Process) serve(ctx context.Context, o operator.Process, args []string) (
 		return nil
 	}
 	s, err := server.Open(ctx, c, &server.Options{Logger: slog.New(slog.NewTextHandler(p.Err, nil)), Migrate: *migrate, Clock: p.Clock})
+	if errors.Is(err, governancepg.ErrOlder) && !*migrate {
+		return fmt.Errorf("%w\nserve -migrate makes and updates all of them, one gateway at a time", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -295,7 +295,7 @@ func (f *fleet) operatesTheFleet(url string) {
 	}{
 		{[]string{"register", "gpu-2", "-base-url", url, "-model", "demo-free", "-credential", "inference"}, "needs -actor and -reason"},
 		{[]string{"register", "gpu-2", "-base-url", url, "-model", "demo-free", "-credential", "nobody's", "-actor", "ann", "-reason", "more room"}, "credential"},
-		{[]string{"deregister", "gpu-1", "-actor", "ann"}, "reason: is missing"},
+		{[]string{"deregister", "gpu-1", "-actor", "ann"}, "needs -actor and -reason"},
 		{[]string{"deregister", "gpu-1", "-actor", "ann", "-reason", strings.Repeat("x", 501)}, "reason: is too long"},
 		{[]string{"deregister", "gpu-9", "-actor", "ann", "-reason", "never was"}, "there is nothing of this name"},
 	} {
