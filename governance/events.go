@@ -8,7 +8,7 @@ import (
 )
 
 // Event is something that a step made true, told in the transaction that made it so: see
-// Changes.Events. It holds nothing secret, and no event is larger than MaxEventData. The stores on Postgres append it to the event
+// Changes.Events. It holds nothing secret, and no event is larger than MaxEventData. The stores on Postgres and SQLite append it to the event
 // log that their Options.Events names, under this ID, Stream, Type, Schema and Data; json.Unmarshal reads Data. A store without a log tells nobody.
 //
 // Source: ADR-020 "Events of what is governed".
