@@ -21,9 +21,9 @@ type CacheOptions struct {
 // Where an admission follows that compares the principal's revision under its own lock, as in the profile shared, what the
 // cache returns decides nothing, and its age is harmless. Everything else sees a key as it was: by at most the time in which the
 // event log is followed ([Cache.Follow], [Cache.Clear]; in Postgres keyspg.Following does both), or MaxAge where nobody follows it or
-// following fails. That a key expires or the grace of a rotation ends is no event: what was kept before is given until MaxAge, followed or
-// not. Endpoints that cannot bear that resolve at the store. Refusals are never kept, so a key works as soon as it is made. Principals are
-// found by the hash of the token, and no token is kept.
+// following fails. That a key expires, or the grace of a rotation ends, is no event: a principal is kept until then and no longer.
+// Endpoints that cannot bear the age of an edit resolve at the store. Refusals are never kept, so a key works as soon as it is made.
+// Principals are found by the hash of the token, and no token is kept.
 //
 // Concurrency: safe; callers who miss on the same token share one look-up. A look-up that was under way when its key, its team or everything
 // was evicted is neither kept nor given to anybody who comes afterwards.
@@ -109,12 +109,13 @@ func (c *Cache) Resolve(ctx context.Context, presented string) (Principal, error
 // leave them waiting.
 func (c *Cache) fly(ctx context.Context, f *flight, hash Hash, presented string) (Principal, error) {
 	f.abandoned = true
+	began := c.now()
 	defer func() {
 		c.mu.Lock()
 		if c.flights[hash] == f { // else something was evicted meanwhile, and what was read may be older than that
 			delete(c.flights, hash)
 			if !f.abandoned && f.err == nil {
-				c.keep(hash, f.principal)
+				c.keep(hash, f.principal, began)
 			}
 		}
 		c.mu.Unlock()
@@ -198,11 +199,11 @@ func (c *Cache) lookUp(hash Hash) (Principal, bool) {
 	return entry.principal, true
 }
 
-func (c *Cache) keep(hash Hash, p Principal) {
+func (c *Cache) keep(hash Hash, p Principal, began time.Time) {
 	if old, ok := c.entries[hash]; ok {
 		c.drop(old)
 	}
-	c.entries[hash] = c.recent.PushFront(&cached{hash: hash, principal: p, until: c.now().Add(c.maxAge)})
+	c.entries[hash] = c.recent.PushFront(&cached{hash: hash, principal: p, until: began.Add(p.lasts(c.maxAge))})
 	index(c.byKey, p.KeyID, hash)
 	index(c.byTeam, p.TeamID, hash)
 	for c.recent.Len() > c.size {

@@ -2,6 +2,7 @@ package keys_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -114,6 +115,42 @@ func TestCacheForgetsWithAge(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.EqualValues(t, 2, f.calls.Load())
+}
+
+// What ends by itself is told by no event. Only the time since the store's snapshot counts, whatever this machine's clock says.
+func TestCacheKeepsNothingLongerThanItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+		grace := at.Add(5 * time.Second)
+		key, team := keys.Key{ID: "key", TeamID: "team"}, keys.Team{ID: "team"}
+		f := &fake{answer: func(_ context.Context, presented string) (keys.Principal, error) {
+			time.Sleep(time.Second) // on the way
+			hash, key := keys.Hash(sha256.Sum256([]byte(presented))), key
+			secret := keys.Secret{Hash: hash, KeyID: "key"}
+			if presented == "expires" {
+				end := at.Add(10 * time.Second)
+				key.ExpiresAt = &end
+			} else {
+				secret.RetiresAt = &grace
+			}
+			return keys.Authenticate(hash, secret, key, team, at)
+		}}
+		c := keys.NewCache(f, nil)
+		for presented, lasts := range map[string]time.Duration{"expires": 10 * time.Second, "retires": 5 * time.Second} {
+			f.calls.Store(0)
+			ask := func() {
+				_, err := c.Resolve(t.Context(), presented)
+				require.NoError(t, err)
+			}
+			ask()
+			time.Sleep(lasts - 2*time.Second)
+			ask()
+			require.EqualValues(t, 1, f.calls.Load(), presented)
+			time.Sleep(time.Second)
+			ask()
+			require.EqualValues(t, 2, f.calls.Load(), presented)
+		}
+	})
 }
 
 func TestCacheSharesALookUp(t *testing.T) {

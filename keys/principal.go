@@ -40,6 +40,17 @@ func (p Principal) SecretHash() (Hash, bool) {
 	return *p.secret, true
 }
 
+// lasts is for how long from its snapshot on the principal is good by itself, at most as long as given: until the key
+// expires, or the grace of the token's rotation ends. Edits are another matter.
+func (p Principal) lasts(most time.Duration) time.Duration {
+	for _, end := range []*time.Time{p.Key.ExpiresAt, p.retireAt} {
+		if end != nil {
+			most = min(most, end.Sub(p.At))
+		}
+	}
+	return most
+}
+
 // AllowsModel reports whether both key and team allow the model. Names are
 // compared byte by byte: pass the canonical one, or use AllowsModelAs.
 func (p Principal) AllowsModel(model string) bool {

@@ -50,7 +50,7 @@ const (
 	(select d.oid::bigint from pg_catalog.pg_database d where d.datname = current_database()), '{{schema}}.events'::regclass::oid::bigint, l.log::text,
 	coalesce((select e.position from {{schema}}.events e order by e.position desc limit 1), 0), l.pruned, l.pruned_xid::text, ` + nowColumn + `,
 	pg_catalog.pg_current_xact_id_if_assigned() is not null, current_setting('transaction_isolation')
-	from {{schema}}.event_log l cross join (select n.snap, pg_catalog.pg_snapshot_xmax(n.snap) as high from (select pg_catalog.pg_current_snapshot() as snap) n) s`
+	from {{schema}}.event_log l cross join (select n.snap, pg_catalog.pg_snapshot_xmax(n.snap) as high from (select pg_catalog.pg_current_snapshot() as snap) n) s where l.one`
 	// Every row behind a position, by position.
 	selectFresh = `select ` + eventColumns + ` from {{schema}}.events e where e.position > $1::bigint order by e.position limit $2::bigint`
 	// Rows at early positions of transactions that were open: those listed, and those of a range that have rows, found

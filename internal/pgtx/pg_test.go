@@ -250,3 +250,17 @@ func TestConnectionErrorsDoNotNameTheServer(t *testing.T) {
 	require.Equal(t, pgtx.Canceled, pgtx.Classify(err))
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// A plan that avoids a scan at any price counts as dear enough to be compiled.
+func TestNothingIsCompiled(t *testing.T) {
+	db := pgtest.New(t)
+	var was, is string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), "show jit").Scan(&was))
+	require.Equal(t, "on", was, "test servers have the server's own default")
+	require.NoError(t, pgtx.Run(t.Context(), db.Pool, pgtx.Options{}, func(ctx context.Context, tx *pgtx.Tx) error {
+		return tx.QueryRow(ctx, "show jit").Scan(&is)
+	}))
+	require.Equal(t, "off", is)
+	require.NoError(t, db.Pool.QueryRow(t.Context(), "show jit").Scan(&is))
+	require.Equal(t, "on", is, "for the transaction alone")
+}

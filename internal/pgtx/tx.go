@@ -44,8 +44,9 @@ const (
 	beginRead     = "begin isolation level read committed read only"
 	beginSnapshot = "begin isolation level repeatable read"
 	beginSnapRead = "begin isolation level repeatable read read only"
-	// One statement for all that a transaction begins with, in this order.
-	settings       = "select pg_catalog.pg_is_in_recovery(), concat(set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true)"
+	// One statement for all that a transaction begins with, in this order. Compiling pays for no statement of ours, and a
+	// plan that must not scan counts as dear enough for it: more than a second of CPU for a millisecond of work.
+	settings       = "select pg_catalog.pg_is_in_recovery(), concat(set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('lock_timeout', $3::text, true), set_config('jit', 'off', true)"
 	pinned         = ", set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 	sharedLock     = ", pg_advisory_xact_lock_shared($4::bigint)"
 	rollbackBounds = 5 * time.Second

@@ -207,7 +207,7 @@ func settings(cfg Config) map[string]string {
 	}
 	out := map[string]string{
 		"fsync": durable, "full_page_writes": durable, "synchronous_commit": "on",
-		"max_connections": "300", "jit": "off", "password_encryption": "md5",
+		"max_connections": "300", "password_encryption": "md5",
 		"log_min_messages": "warning",
 	}
 	maps.Copy(out, cfg.Settings)
