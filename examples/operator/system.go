@@ -17,6 +17,9 @@ var systemCommand = operation{"", func(*flag.FlagSet) *request {
 	return get(at("system"), func(o *output, answer json.RawMessage) error {
 		s, err := into[report.System](answer)
 		o.row("INSTANCE", s.Instance)
+		if s.HoldsAs != "" {
+			o.row("HOLDS AS", s.HoldsAs)
+		}
 		o.row("PROFILE", s.Profile)
 		o.row("COORDINATES", s.CoordinatesWithPeers)
 		o.row("SHAREABLE", s.StorageIsShareable)

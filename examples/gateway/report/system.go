@@ -5,7 +5,9 @@ package report
 type System struct {
 	// Instance is minted for each process.
 	Instance string `json:"instance"`
-	Profile  string `json:"profile"`
+	// HoldsAs is this process as leases name it: by it a holder is matched to an instance.
+	HoldsAs string `json:"holds_as,omitempty"`
+	Profile string `json:"profile"`
 	// CoordinatesWithPeers: the configuration says so, and the storage is one that they can share.
 	CoordinatesWithPeers bool `json:"coordinates_with_peers"`
 	// StorageIsShareable: gateways on other machines can use the same.

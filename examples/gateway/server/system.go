@@ -21,7 +21,7 @@ func (s *Server) system(context.Context) (report.System, error) {
 		return out, nil
 	}
 	b := s.coordination
-	out.Instance, out.CoordinatesWithPeers = b.Instance(), b.Leaser.Shared()
+	out.Instance, out.HoldsAs, out.CoordinatesWithPeers = b.Instance(), b.Keeper.Holder(), b.Leaser.Shared()
 	_, out.ManagesFleet = b.Keeper.Held(coordination.FleetLease)
 	leases := b.Keeper.Status()
 	for _, st := range leases {
