@@ -45,7 +45,8 @@ type Store interface {
 
 	// Prune removes the oldest events, some thousand in a transaction, until nothing more may go: none that is
 	// younger than Before, and none that an open checkpoint has still to deliver. A stream's version goes on where it was. Closed
-	// checkpoints that nobody has touched since Before are forgotten.
+	// checkpoints that nobody has touched since Before are forgotten, unless their consumer's checkpoint for Unknown, with which
+	// late events of theirs are looked for, was not touched since then either.
 	//
 	// Retry: safe; a repetition goes on.
 	// Errors: ErrUnavailable, ErrUnknownOutcome, ErrStandby; what Pruned counts is gone all the same.

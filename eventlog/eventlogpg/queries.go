@@ -88,8 +88,9 @@ const (
 	dropConsumer = `with gone as (
 		delete from {{schema}}.event_consumers where consumer = $1::text and producer = $2::text and ($3::bigint = 0 or generation = $3::bigint) returning generation
 	) update {{schema}}.event_log l set generation = greatest(l.generation, g.generation) from gone g`
-	// Closed checkpoints that nobody has touched for long; the log's row is locked.
-	forgetClosed = `with gone as (delete from {{schema}}.event_consumers where bound = -1 and seen_us < $1::bigint returning generation)
+	// Closed checkpoints that nobody has touched for long, unless whoever sweeps for them stands still; the log's row is locked.
+	forgetClosed = `with gone as (delete from {{schema}}.event_consumers c where c.bound = -1 and c.seen_us < $1::bigint and not exists (
+		select from {{schema}}.event_consumers w where w.consumer = c.consumer and w.producer = '' and w.seen_us < $1::bigint) returning c.generation)
 	update {{schema}}.event_log l set generation = greatest(l.generation, g.generation) from (select max(generation) as generation from gone) g where g.generation is not null`
 
 	insertAside = `insert into {{schema}}.event_asides as a (consumer, runner, id, position, at_us, attempts, declined, reason, event)

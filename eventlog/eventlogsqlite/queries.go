@@ -30,7 +30,9 @@ const (
 	dropConsumer      = `DELETE FROM tallystick_event_consumers WHERE consumer = ?1 AND producer = ?2 AND (?3 = 0 OR generation = ?3)`
 	keepGenerationOld = `UPDATE tallystick_event_log SET generation = max(generation, coalesce((SELECT max(c.generation) FROM tallystick_event_consumers c
 		WHERE c.bound = -1 AND c.seen_us < ?1), 0))`
-	forgetClosed = `DELETE FROM tallystick_event_consumers WHERE bound = -1 AND seen_us < ?1`
+	// Not while whoever sweeps for them stands still.
+	forgetClosed = `DELETE FROM tallystick_event_consumers AS c WHERE c.bound = -1 AND c.seen_us < ?1 AND NOT EXISTS (
+		SELECT 1 FROM tallystick_event_consumers w WHERE w.consumer = c.consumer AND w.producer = '' AND w.seen_us < ?1)`
 
 	upsertAside = `INSERT INTO tallystick_event_asides AS a (consumer, runner, id, position, at_us, attempts, declined, reason, event) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 		ON CONFLICT (consumer, runner, id) DO UPDATE SET at_us = excluded.at_us, attempts = a.attempts + excluded.attempts, declined = excluded.declined, last_reason = excluded.reason`

@@ -277,6 +277,10 @@ func pruneClosed(k *kit) {
 	k.truth(len(got.Events) == 2 && got.Events[0].ID == b.Events[0].ID, "and goes on with what is left")
 	back.Closed = true
 	k.ok(k.s.Save(k.ctx, back))
+	sweep := k.claim("c", eventlog.Unknown, must(k.s.Head(k.ctx))(k))
+	must(k.s.Prune(k.ctx, eventlog.Prune{Before: k.later()}))(k)
+	k.truth(len(must(k.s.Checkpoints(k.ctx, "c"))(k)) == 2, "it is remembered while the sweep stands still")
+	k.ok(k.s.Drop(k.ctx, sweep))
 	must(k.s.Prune(k.ctx, eventlog.Prune{Before: k.later()}))(k)
 	k.truth(len(must(k.s.Checkpoints(k.ctx, "c"))(k)) == 0, "it is forgotten when it is as old as what goes")
 	k.truth(k.claim("c", "p", must(k.s.Head(k.ctx))(k)).Generation > back.Generation, "and never made anew as it was")
