@@ -106,7 +106,8 @@ func (p Process) group(ctx context.Context, name string, args []string, operatio
 func (p Process) operate(ctx context.Context, name string, args []string, o operation) error {
 	set := p.Flags(name, o.operands)
 	var over connection
-	over.flags(set, p.Program)
+	first, _, _ := strings.Cut(name, " ")
+	over.flags(set, p.Program, !served[first])
 	asJSON := set.Bool("json", false, "print what the API answered")
 	r := o.flags(set)
 	wanted := 0
@@ -156,12 +157,19 @@ func (p Process) operate(ctx context.Context, name string, args []string, o oper
 // connection says over what an operator works.
 type connection struct {
 	config, admin, token, sqlite, postgres, schema string
+	away                                           bool // only over an admin listener
 }
 
-func (c *connection) flags(set *flag.FlagSet, of *Program) {
+// served are what only a gateway that serves can answer: what it shares with its peers.
+var served = map[string]bool{"system": true, "suspensions": true, "fleet": true, "events": true}
+
+func (c *connection) flags(set *flag.FlagSet, of *Program, direct bool) {
 	set.StringVar(&c.config, "config", "", "the "+of.Name+"'s configuration `file`: use its admin listener")
 	set.StringVar(&c.admin, "admin", "", "the `URL` of an admin listener")
 	set.StringVar(&c.token, "token", "env:TALLYSTICK_ADMIN_TOKEN", "with -admin: the `reference` of its token, env:NAME or file:/path")
+	if c.away = !direct; c.away {
+		return
+	}
 	if of.Files {
 		set.StringVar(&c.sqlite, "sqlite", "", "work on this database `file` directly")
 	}
@@ -178,6 +186,9 @@ func (c *connection) open(ctx context.Context, p Process) (*admin.Client, func()
 		if s != "" {
 			given++
 		}
+	}
+	if given != 1 && c.away {
+		return nil, nil, p.Misused("say where: exactly one of -config FILE and -admin URL")
 	}
 	if given != 1 {
 		files := ""

@@ -78,7 +78,7 @@ func policiesDiff(ctx context.Context, p Process, args []string) error {
 func policiesDelete(ctx context.Context, p Process, args []string) error {
 	set := p.Flags("policies delete", "NAME")
 	var e policyEdit
-	e.over.flags(set, p.Program)
+	e.over.flags(set, p.Program, true)
 	e.editFlags(set)
 	e.actor, e.reason = operatorFlags(set)
 	names, err := p.Parse(set, args, 1)
@@ -96,7 +96,7 @@ func (e *policyEdit) editFlags(set *flag.FlagSet) {
 func (p Process) editPolicies(ctx context.Context, name string, args []string, apply bool) error {
 	set := p.Flags(name, "")
 	var e policyEdit
-	e.over.flags(set, p.Program)
+	e.over.flags(set, p.Program, true)
 	set.Var(&e.files, "f", "a `file` of GovernancePolicy documents, YAML or JSON; may be repeated; required")
 	set.BoolVar(&e.replace, "replace", false, "the files are the whole set: what they do not have is deleted")
 	e.editFlags(set)

@@ -65,6 +65,8 @@ func TestMisused(t *testing.T) {
 		"import from nowhere":  {[]string{"keys", "import", "-sqlite", file}, "-from must be"},
 		"import of nothing":    {[]string{"keys", "import", "-from", "litellm", "-sqlite", file}, "-keys FILE"},
 		"import into nothing":  {[]string{"keys", "import", "-from", "litellm", "-keys", "x"}, "say where to"},
+		"a fleet in a file":    {[]string{"fleet", "list", "-sqlite", file}, "not defined: -sqlite"},
+		"a fleet nowhere":      {[]string{"fleet", "list"}, "exactly one of -config FILE and -admin URL"},
 		"import into two":      {[]string{"keys", "import", "-from", "sqlite", "-source", "x", "-sqlite", file, "-postgres", "env:X"}, "say where to"},
 		"dry run of a store":   {[]string{"keys", "import", "-from", "sqlite", "-source", "x", "-dry-run"}, "as it is"},
 		"journal of nowhere":   {[]string{"journal", "readmit", "-heard", "3", "-actor", "a", "-reason", "r"}, "say which file"},
