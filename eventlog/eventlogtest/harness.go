@@ -235,6 +235,17 @@ func (k *kit) truth(ok bool, rule string, args ...any) {
 	}
 }
 
+// undisturbed takes a cursor while nothing is open in the cluster: of one that waits for strangers' transactions, unregistered, a store
+// may not know whether retention has removed what they brought, and refuses it.
+func (k *kit) undisturbed(take func() (eventlog.Cursor, error)) (c eventlog.Cursor) {
+	k.Helper()
+	k.await("nothing is open elsewhere", func() bool {
+		c = must(take())(k)
+		return c.Open().Empty()
+	})
+	return c
+}
+
 // await looks until it is so.
 func (k *kit) await(rule string, so func() bool) {
 	k.Helper()

@@ -52,7 +52,8 @@ func random(k *kit) {
 		case 4, 5, 6:
 			f := &followers[r.IntN(len(followers))]
 			page, err := k.s.Read(k.ctx, eventlog.Read{Cursor: f.cursor, Limit: 1 + r.IntN(5)})
-			if f.at < pruned {
+			disturbed := pruned > 0 && !f.cursor.Open().Empty() && errors.Is(err, eventlog.ErrPruned) // see kit.undisturbed
+			if f.at < pruned || disturbed {
 				k.is(err, eventlog.ErrPruned, "a follower that retention has passed")
 				f.cursor, f.at = must(k.s.Head(k.ctx))(k), len(m.events)
 				continue
