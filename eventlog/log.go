@@ -129,13 +129,9 @@ func (l *Log) Stamp(ctx context.Context, appends ...Append) ([]Append, error) {
 	if err := MayAppend(ctx); err != nil {
 		return nil, err
 	}
-	out := make([]Append, len(appends))
-	for i, a := range appends {
-		a.Producer = l.producer
-		out[i] = a.clone()
-		if err := out[i].Validate(); err != nil {
-			return nil, err
-		}
+	out, err := l.sign(appends)
+	if err != nil {
+		return nil, err
 	}
 	return out, l.register(ctx)
 }

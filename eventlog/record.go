@@ -1,13 +1,27 @@
 package eventlog
 
-// Sign writes this process's identity on appends and mints ids that are missing, as Stamp does, but without I/O: it is for
-// who has a transaction open already. Call Stamp, with nothing, before that begins; an event whose process was not
-// registered by then could be left behind by a crash without anybody knowing.
+// Rows makes appends ready for a recorder, which inserts them in a transaction that holds the locks by which their streams are in order: it
+// writes this process's identity on them, mints ids that are missing and lays them out, without I/O. Expect must be Any. Call
+// Stamp, with nothing, before the transaction begins; an event whose process was not registered by then could be left behind by
+// a crash without anybody knowing.
 //
-// Errors: *FieldError.
+// Errors: *FieldError; ErrDuplicate for one id twice.
 //
 // Source: ADR-020 "Appending".
-func (l *Log) Sign(appends ...Append) ([]Append, error) {
+func (l *Log) Rows(appends ...Append) ([]Row, error) {
+	for _, a := range appends {
+		if a.Expect != Any {
+			return nil, refuse("expect", "must be Any: the caller's lock decides the order")
+		}
+	}
+	signed, err := l.sign(appends)
+	if err != nil {
+		return nil, err
+	}
+	return Plan(signed)
+}
+
+func (l *Log) sign(appends []Append) ([]Append, error) {
 	out := make([]Append, len(appends))
 	for i, a := range appends {
 		a.Producer = l.producer

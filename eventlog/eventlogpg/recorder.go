@@ -67,16 +67,7 @@ func (r *Recorder) Queue(b *pgx.Batch, appends []eventlog.Append) error {
 	if !r.ready.Load() {
 		return &eventlog.FieldError{Field: "recorder", Why: "must be Ready before the transaction begins"}
 	}
-	for _, a := range appends {
-		if a.Expect != eventlog.Any {
-			return &eventlog.FieldError{Field: "expect", Why: "must be Any: the caller's lock decides the order"}
-		}
-	}
-	signed, err := r.log.Sign(appends...)
-	if err != nil {
-		return err
-	}
-	rows, err := eventlog.Plan(signed)
+	rows, err := r.log.Rows(appends...)
 	if err != nil {
 		return err
 	}
